@@ -1,0 +1,105 @@
+"""The report of one tuning run: progress while it runs, the ledger of every trial after it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from bo_tuner.commands.screen import Bar, console
+from bo_tuner.space import config_key
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bo_tuner.study import Study, Trial
+
+
+class Progress:
+    """A callback of ``tune`` that keeps the trials, for the case of an interrupt, and shows how the run goes."""
+
+    def __init__(self, n_trials: int, *, quiet: bool) -> None:
+        self.trials: list[Trial] = []
+        self._best_us = math.inf
+        self._bar = Bar("trial", n_trials, quiet=quiet)
+
+    def __call__(self, trial: Trial) -> None:
+        """Hear of a finished trial."""
+        self.trials.append(trial)
+        result = trial.measurement
+        self._best_us = min(self._best_us, result.time_us)
+        outcome = microseconds(result.time_us) if result.ok else result.status.value
+        self._bar.step(f"{outcome}, best {microseconds(self._best_us)}")
+
+    def stop(self) -> None:
+        """Take the progress down."""
+        self._bar.stop()
+
+
+def ledger(study: Study) -> Table:
+    """Every trial, failures too."""
+    from rich.table import Table
+
+    table = Table(title="trials", title_justify="left")
+    for name in ("#", "status", "time", "best so far", "compile"):
+        table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
+    table.add_column("config", overflow="fold")
+    for trial, incumbent in zip(study.trials, study.incumbents(), strict=True):
+        result = trial.measurement
+        table.add_row(
+            str(trial.index + 1),
+            result.status.value,
+            microseconds(result.time_us),
+            microseconds(incumbent.measurement.time_us if incumbent else math.inf),
+            f"{result.compile_s:.1f} s",
+            config_text(trial) + (f" ({result.message})" if result.message else ""),
+            style="bold" if trial is study.best else None,
+        )
+    return table
+
+
+def config_text(trial: Trial) -> str:
+    """A config with spaces, so that a table can break it."""
+    return config_key(trial.config).replace(",", " ")
+
+
+def microseconds(value: float) -> str:
+    """A time, or a dash where there is none."""
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.2f} µs" if value < 1000 else f"{value / 1000:.3f} ms"
+
+
+def print_study(study: Study, record: Mapping[str, Any], *, quiet: bool) -> None:
+    """Print the ledger, then the chosen config, its time and, from a replay, its efficiency.
+
+    Args:
+        study: the run.
+        record: the same as ``records.study_record`` tells it.
+        quiet: print the chosen config and its time only.
+    """
+    out = console()
+
+    def line(name: str, text: str, style: str | None = None) -> None:
+        out.print(f"{name:<15}{text}", style=style, highlight=False, soft_wrap=True)
+
+    if not quiet:
+        out.print(ledger(study), highlight=False)
+    best = study.best
+    if best is None:
+        out.print("no trial was correct: there is no config to recommend")
+        return
+    line("chosen config", config_text(best), "bold")
+    line("its time", f"{microseconds(best.measurement.time_us)} in trial {best.index + 1}")
+    if "efficiency" in record:
+        table = record["table"]
+        final, fastest = microseconds(record["final_us"]), microseconds(table["best_us"])
+        share = f"{record['efficiency']:.1%} of the best of all {table['n_configs']:,} configs"
+        line("efficiency", f"{share} (final times {final} and {fastest})")
+        if table["library_us"]:
+            line("library", f"{table['library']} takes {microseconds(table['library_us'])}")
+    if not quiet:
+        line(
+            "paid",
+            f"{len(study.trials)} trials; {record['compile_s']:.1f} s compiling, {record['ask_s']:.2f} s choosing",
+        )

@@ -1,0 +1,93 @@
+"""What the commands print: one console, and progress that suits who watches.
+
+A terminal gets a bar that vanishes; a pipe or file gets plain lines; ``--quiet`` gets nothing. Progress goes to stderr.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Tables are wide; a pipe or file has no width of its own, and 80 columns would cut configs in two.
+PLAIN_WIDTH = 140
+
+
+@functools.cache
+def console() -> Console:
+    """The console on standard output; plain text when that is no terminal."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+
+
+class Bar:
+    """Steps of one piece of work, shown as a bar, as plain lines, or not at all.
+
+    Args:
+        name: what is done.
+        total: number of steps.
+        quiet: show nothing.
+    """
+
+    def __init__(self, name: str, total: int, *, quiet: bool = False) -> None:
+        self._name, self._total, self._done = name, total, 0
+        self._plain = not quiet and not sys.stderr.isatty()
+        self._bar: Any = None
+        if not quiet and not self._plain:
+            self._bar = _rich_bar()
+            self._bar.start()
+            self._row = self._bar.add_task(name, total=total, note="")
+
+    def step(self, note: str) -> None:
+        """One step is done; ``note`` says how it went."""
+        self._done += 1
+        if self._plain:
+            print(f"{self._name} {self._done}/{self._total}: {note}", file=sys.stderr, flush=True)
+        if self._bar is not None:
+            self._bar.update(self._row, advance=1, note=note)
+
+    def stop(self) -> None:
+        """Take the bar down."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+class StageListener:
+    """Hears a collection; compiling, which has thousands of steps, is told by the thousand."""
+
+    def __init__(self) -> None:
+        self._bar: Bar | None = None
+        self._every = 1
+        self._n_steps = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def stage(self, name: str, total: int) -> None:
+        """A stage of ``total`` steps begins."""
+        self.__exit__()
+        self._every = max(total // 20, 1) if total > 500 else 1
+        self._n_steps = 0
+        self._bar = Bar(name, total // self._every)
+
+    def step(self, note: str) -> None:
+        """One step of the stage is done."""
+        self._n_steps += 1
+        if self._bar is not None and self._n_steps % self._every == 0:
+            self._bar.step(note)
+
+
+def _rich_bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, TextColumn("{task.fields[note]}"), console=Console(stderr=True), transient=True)

@@ -1,0 +1,48 @@
+"""Show the search space of a kernel for a shape: parameters, valid configs, what rejected the rest."""
+
+from __future__ import annotations
+
+import argparse
+
+from bo_tuner.commands.arguments import add_device, add_dimensions, add_kernel, parse_task
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_kernel(parser)
+    add_dimensions(parser)
+    add_device(parser, "device whose limits decide validity (default: nvidia_h200)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Enumerate the pool and print it in numbers."""
+    from rich.table import Table
+
+    from bo_tuner.commands.screen import console
+
+    spec, task = parse_task(arguments)
+    pool = spec.pool(task)
+    out = console()
+    out.print(f"{task.key}: {len(pool):,} valid configs", highlight=False)
+
+    parameters = Table("parameter", "values", "kind", "key", "in effect")
+    for parameter in pool.parameters:
+        share = pool.active[parameter.name].mean() if len(pool) else 0.0
+        parameters.add_row(
+            parameter.name,
+            " ".join(map(str, parameter.values)),
+            parameter.kind.replace("_", " "),
+            "launch" if parameter.launch else "compile",
+            "always" if parameter.active is None else f"in {share:.0%} of configs",
+        )
+    out.print(parameters)
+
+    out.print("what rejected the rest; the first broken rule counts")
+    rejected = Table("rule")
+    rejected.add_column("combinations", justify="right")
+    for reason, count in pool.rejected.items():
+        rejected.add_row(reason, f"{count:,}")
+    rejected.add_section()
+    rejected.add_row("none: valid", f"{len(pool):,}")
+    out.print(rejected)
+    return 0

@@ -1,0 +1,182 @@
+"""Compiling ahead of time: many builds in parallel processes, each with a deadline, no GPU needed.
+
+``triton.compile`` with an explicit target writes to Triton's disk cache; the timing process later finds every kernel
+there. What the compiler refuses comes back as a failed ``Compiled``, never as an exception.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from bo_tuner.kernels import load_kernel
+from bo_tuner.kernels.program import Build
+from bo_tuner.space import Config
+from bo_tuner.study import Status
+from bo_tuner.task import Task
+
+#: Seconds that one config may take to compile.
+DEADLINE_S = 60.0
+
+
+class CannotRun(Exception):
+    """A config that does not compile or does not fit the device."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the compiler said of one build. ``kernel`` is Triton's ``CompiledKernel``, None when it failed."""
+
+    kernel: Any
+    compile_s: float
+    message: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.kernel is not None
+
+    @property
+    def shared_bytes(self) -> int:
+        return int(self.kernel.metadata.shared)
+
+
+def compile_build(build: Build, capability: tuple[int, int]) -> Compiled:
+    """Compile one build for a compute capability, or load it from Triton's cache."""
+    from triton import compile as triton_compile
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    names = list(build.signature)
+    source = ASTSource(
+        build.function,
+        dict(build.signature),
+        constexprs={(names.index(name),): value for name, value in build.constants.items()},
+        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in build.divisible},
+    )
+    target = GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
+    options = {"num_warps": build.num_warps, "num_stages": build.num_stages}
+    start = time.perf_counter()
+    try:
+        kernel = triton_compile(source, target=target, options=options)
+    except Exception as error:  # the compiler raises many types; each means that this config cannot be had
+        return Compiled(None, time.perf_counter() - start, _one_line(error))
+    return Compiled(kernel, time.perf_counter() - start)
+
+
+def resource_usage(cubin: bytes) -> dict[str, int]:
+    """Registers a thread and stack bytes of a cubin, read by the ``cuobjdump`` that Triton carries."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [str(tool), "--dump-resource-usage", file.name]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = dict(re.findall(r"\b(REG|STACK):(\d+)", text))
+    return {"n_registers": int(found["REG"]), "stack_bytes": int(found["STACK"])}
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return f"{type(error).__name__}: {text[:200]}"
+
+
+@dataclass(frozen=True)
+class CompileResult:
+    """How one compilation in the pool ended: the seconds it took, and why it failed (empty if it did not)."""
+
+    status: Status
+    compile_s: float
+    message: str = ""
+
+
+class CompilePool:
+    """Worker processes that fill Triton's disk cache; one that overruns its deadline is killed and replaced."""
+
+    def __init__(self, n_workers: int | None = None, deadline_s: float = DEADLINE_S) -> None:
+        self._n_workers = n_workers or max(1, (os.cpu_count() or 2) - 1)
+        self._deadline_s = deadline_s
+        self._idle: list[_CompileWorker] = []
+
+    def compile(
+        self,
+        jobs: Sequence[tuple[Task, Config]],
+        done: Callable[[CompileResult], None] = lambda _: None,
+    ) -> list[CompileResult]:
+        """Compile every job; equal builds only once. Results are in the order of the jobs.
+
+        Args:
+            jobs: what to compile, for the task's device.
+            done: called after each distinct build.
+        """
+        keys: list[Hashable] = [(t.device.capability, load_kernel(t.kernel).program.build(c, t).key) for t, c in jobs]
+        waiting = dict(zip(reversed(keys), reversed(jobs), strict=True))  # the first job of each key
+        results: dict[Hashable, CompileResult] = {}
+        busy: dict[Connection, tuple[_CompileWorker, Hashable, float]] = {}
+        while waiting or busy:
+            while waiting and len(busy) < self._n_workers:
+                key, job = waiting.popitem()
+                worker = self._idle.pop() if self._idle else _CompileWorker()
+                worker.pipe.send(job)
+                busy[worker.pipe] = worker, key, time.perf_counter()
+            answered = wait(list(busy), timeout=1.0)
+            now = time.perf_counter()
+            for pipe in list(busy):
+                worker, key, start = busy[pipe]
+                if pipe in answered:
+                    try:
+                        results[key] = pipe.recv()
+                        self._idle.append(worker)
+                    except EOFError:
+                        results[key] = CompileResult(Status.COMPILE, now - start, "the compiler died")
+                elif now - start > self._deadline_s:
+                    worker.process.kill()
+                    results[key] = CompileResult(
+                        Status.TIMEOUT, now - start, f"compiling took over {self._deadline_s:.0f} s"
+                    )
+                else:
+                    continue
+                del busy[pipe]
+                done(results[key])
+        return [results[key] for key in keys]
+
+    def close(self) -> None:
+        """End the worker processes."""
+        for worker in self._idle:
+            worker.process.kill()
+            worker.process.join()
+        self._idle.clear()
+
+
+class _CompileWorker:
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_compile_forever, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+
+
+def _compile_forever(pipe: Connection) -> None:
+    while True:
+        try:
+            task, config = pipe.recv()
+        except EOFError:
+            return
+        compiled = compile_build(load_kernel(task.kernel).program.build(config, task), task.device.capability)
+        status = Status.CORRECT if compiled.ok else Status.COMPILE
+        pipe.send(CompileResult(status, compiled.compile_s, compiled.message))

@@ -1,0 +1,214 @@
+"""Time every config of a task, spending precision where it matters.
+
+1. Each config: poisoned output, check against the reference, one reading.
+2. Those within ``NEAR`` of the best: two more readings.
+3. Those within ``CLOSE``: six more.
+4. The finalists and the library baselines: interleaved round by round, each round in another order, so that drift of
+   clocks and heat falls on all alike. The table's best comes from these rounds, never from the minimum of single readings.
+
+Readings of short kernels scatter more and cost less, so steps 3 and 4 take more of them, up to a fixed time.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bo_tuner.evaluators.compiling import CannotRun
+from bo_tuner.space import Config
+from bo_tuner.study import Status
+
+if TYPE_CHECKING:
+    from bo_tuner.evaluators.session import GpuSession, Loaded
+
+NEAR, CLOSE, FINAL = 2.0, 1.25, 1.08
+N_NEAR = 2
+MAX_CLOSE, MAX_FINALISTS = 160, 40
+#: Fewest and most further readings a config, and the seconds that a step may take beyond the fewest.
+CLOSE_READINGS, FINAL_ROUNDS, STEP_S = (6, 12), (15, 60), 0.3
+#: What a reading takes besides the kernel: queueing, the cache flush.
+_OVERHEAD_US = 120.0
+#: Configs checked between two signs of life.
+BATCH = 64
+
+POLICY = {
+    "screening": f"1 reading; {1 + N_NEAR} within {NEAR} of the best, {CLOSE_READINGS} more within {CLOSE}; median",
+    "final": f"at most {MAX_FINALISTS} within {FINAL}, {FINAL_ROUNDS} rounds interleaved with the library; median",
+    "others": "final_us of the rest is the screening median times the finalists' median ratio of final to screening",
+}
+
+
+@dataclass
+class Row:
+    """What was recorded of one config; the columns of a table."""
+
+    status: Status
+    readings_us: list[float] = field(default_factory=list)
+    final_readings_us: list[float] = field(default_factory=list)
+    rel_error: float = math.nan
+    compile_s: float = 0.0
+    n_registers: int = 0
+    n_spill_bytes: int = 0
+    shared_bytes: int = 0
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A library call timed in the same rounds as the finalists."""
+
+    name: str
+    final_readings_us: list[float]
+
+
+def time_all(
+    session: GpuSession,
+    configs: Sequence[Config],
+    alone: frozenset[int],
+    dead: frozenset[int],
+    alive: Callable[[list[int]], None],
+    tolerance: float,
+) -> tuple[list[Row], list[Baseline]]:
+    """Rows in the order of the configs, and the baselines.
+
+    Args:
+        session: an open session.
+        configs: what to time.
+        alone: positions to check one at a time, since a batch with them killed an earlier process.
+        dead: positions that killed a process by themselves; they are left out.
+        alive: called before each step with the positions it touches.
+        tolerance: largest relative error of a correct result.
+    """
+    rows = [Row(Status.RUNTIME) for _ in configs]
+    loaded: dict[int, Loaded] = {}
+    for batch in _batches(len(configs), alone, dead):
+        alive(batch)
+        some_rows, some_loaded = first_rows(session, [configs[position] for position in batch], tolerance)
+        loaded.update({batch[place]: one for place, one in some_loaded.items()})
+        for position, row in zip(batch, some_rows, strict=True):
+            rows[position] = row
+
+    def again(factor: float, most: int, fewest: int, at_most: int) -> None:
+        chosen = _within(rows, factor)[:most]
+        n_more = _affordable(rows, chosen, fewest, at_most)
+        for first in range(0, len(chosen), BATCH):
+            part = chosen[first : first + BATCH]
+            alive(part)
+            order = part * n_more
+            for position, reading in zip(order, session.read([loaded[p] for p in order]), strict=True):
+                rows[position].readings_us.append(reading)
+
+    again(NEAR, len(rows), N_NEAR, N_NEAR)
+    again(CLOSE, MAX_CLOSE, *CLOSE_READINGS)
+    finalists = _within(rows, FINAL)[:MAX_FINALISTS]
+    alive(finalists)
+    return rows, _final_rounds(session, rows, loaded, finalists)
+
+
+def first_rows(
+    session: GpuSession, configs: Sequence[Config], tolerance: float
+) -> tuple[list[Row], dict[int, Loaded]]:
+    """Load, check and read each config once. Returns rows, and by position what could be loaded."""
+    rows = [Row(Status.RUNTIME) for _ in configs]
+    loaded: dict[int, Loaded] = {}
+    for position, config in enumerate(configs):
+        try:
+            loaded[position] = session.load(config)
+        except CannotRun as error:
+            rows[position] = Row(error.status, message=str(error))
+    readings, errors = session.check_and_read(list(loaded.values()))
+    for (position, one), reading, error in zip(loaded.items(), readings, errors, strict=True):
+        rows[position] = _first_row(one, reading, error, tolerance)
+    return rows, loaded
+
+
+def _first_row(loaded: Loaded, reading: float, error: float, tolerance: float) -> Row:
+    facts = (error, 0.0, loaded.n_registers, loaded.n_spill_bytes, loaded.shared_bytes)
+    if error <= tolerance:  # false for NaN, which an unwritten element leaves behind
+        return Row(Status.CORRECT, [reading], [], *facts)
+    return Row(Status.CORRECTNESS, [], [], *facts, message=f"relative error {error:.2g} is over {tolerance:.2g}")
+
+
+def _final_rounds(
+    session: GpuSession, rows: list[Row], loaded: dict[int, Loaded], finalists: list[int]
+) -> list[Baseline]:
+    baselines = session.baselines()
+    results = [Baseline(name, []) for name in baselines]
+    entrants = [loaded[position] for position in finalists] + list(baselines.values())
+    sinks = [rows[position].final_readings_us for position in finalists] + [one.final_readings_us for one in results]
+    rng = np.random.default_rng(0)
+    n_rounds = _affordable(rows, finalists, *FINAL_ROUNDS)
+    order = [int(i) for _ in range(n_rounds) for i in rng.permutation(len(entrants))]
+    for entrant, reading in zip(order, session.read([entrants[i] for i in order]), strict=True):
+        sinks[entrant].append(reading)
+    return results
+
+
+def _affordable(rows: list[Row], chosen: list[int], fewest: int, most: int) -> int:
+    """Readings of each chosen config that fit ``STEP_S``, within the bounds."""
+    round_us = sum(statistics.median(rows[position].readings_us) + _OVERHEAD_US for position in chosen)
+    return min(most, max(fewest, int(STEP_S * 1e6 / max(round_us, 1.0))))
+
+
+def _batches(n: int, alone: frozenset[int], dead: frozenset[int]) -> Iterator[list[int]]:
+    yield from ([position] for position in sorted(alone - dead))
+    rest = [position for position in range(n) if position not in alone | dead]
+    yield from (rest[first : first + BATCH] for first in range(0, len(rest), BATCH))
+
+
+def _within(rows: list[Row], factor: float) -> list[int]:
+    """Positions of correct rows at most ``factor`` times the best median, fastest first."""
+    medians = {i: statistics.median(row.readings_us) for i, row in enumerate(rows) if row.status is Status.CORRECT}
+    if not medians:
+        return []
+    limit = factor * min(medians.values())
+    return sorted((i for i, median in medians.items() if median <= limit), key=medians.__getitem__)
+
+
+def columns_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """The recorded columns of a table, one value a row; see ``storage/tables.py``."""
+    drift = _drift(rows)
+    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    for row in rows:
+        screening = statistics.median(row.readings_us) if row.readings_us else None
+        final = row.final_readings_us
+        q25, q50, q75 = np.percentile(final, (25, 50, 75)).tolist() if final else (None, None, None)
+        values = (
+            row.status.value,
+            screening,
+            len(row.readings_us),
+            q50 if q50 is not None or screening is None else screening * drift,
+            q25,
+            q75,
+            len(final),
+            None if math.isnan(row.rel_error) else row.rel_error,
+            row.compile_s,
+            row.n_registers,
+            row.n_spill_bytes,
+            row.shared_bytes,
+            row.message,
+        )
+        for name, value in zip(_COLUMNS, values, strict=True):
+            columns[name].append(value)
+    return columns
+
+
+_COLUMNS = (
+    "status screening_us n_readings final_us q25_us q75_us n_final_readings rel_error compile_s n_registers "
+    "n_spill_bytes shared_bytes message"
+).split()
+
+
+def _drift(rows: Sequence[Row]) -> float:
+    """Median ratio of final to screening time over the finalists."""
+    ratios = [
+        statistics.median(row.final_readings_us) / statistics.median(row.readings_us)
+        for row in rows
+        if row.final_readings_us
+    ]
+    return statistics.median(ratios) if ratios else 1.0

@@ -1,0 +1,72 @@
+"""Evaluate configs on the GPU of this machine."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from bo_tuner.errors import UserError
+from bo_tuner.evaluators.compiling import CompilePool
+from bo_tuner.evaluators.worker import GpuWorker, WorkerDied
+from bo_tuner.space import Config
+from bo_tuner.study import Measurement, Status
+from bo_tuner.task import Device, Task
+
+#: Readings of one trial, in µs, of which the median counts.
+N_READINGS = 11
+
+
+def gpu_is_there() -> bool:
+    """Whether a CUDA GPU can be used on this machine."""
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+class LiveEvaluator:
+    """Compile, check and time configs of one task; a context manager that owns a timing process.
+
+    Raises:
+        UserError: there is no CUDA GPU.
+    """
+
+    def __init__(self, n_sms: int | None = None) -> None:
+        if not gpu_is_there():
+            raise UserError("GPU: none found on this machine; add --replay to tune on a recorded table")
+        self._worker = GpuWorker(n_sms)
+        self._pool = CompilePool()
+        self._task: Task | None = None
+        self.baselines_us: dict[str, float] = {}
+
+    @property
+    def device(self) -> Device:
+        """The device that this evaluator times on."""
+        return self._worker.device
+
+    def open(self, task: Task) -> Self:
+        """Choose the task that ``evaluate`` is about."""
+        self._task = task
+        return self
+
+    def evaluate(self, config: Config) -> Measurement:
+        """One trial: compile in a process of its own, check against the reference, read ``N_READINGS`` times."""
+        assert self._task is not None, "call open(task) first"
+        (compiled,) = self._pool.compile([(self._task, config)])
+        if compiled.status is not Status.CORRECT:
+            return Measurement(compiled.status, (), compiled.compile_s, compiled.message)
+        try:
+            (row,), baselines = self._worker.time_some(self._task, [config], N_READINGS)
+        except WorkerDied as death:
+            return Measurement(Status.RUNTIME, (), compiled.compile_s, str(death))
+        for name, readings in baselines.items():
+            self.baselines_us[name] = min(self.baselines_us.get(name, float("inf")), sorted(readings)[len(readings) // 2])
+        return Measurement(row.status, tuple(row.readings_us), compiled.compile_s, row.message)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._worker.close()
+        self._pool.close()

@@ -1,0 +1,163 @@
+"""A killable process that owns the GPU.
+
+A config can hang, fault or leave the CUDA context unusable. So everything on the GPU happens in a child process that can
+be killed; the parent learns what it was doing from the last sign of life, starts a new one and goes on without it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+from bo_tuner.evaluators.exhaustive import Baseline, Row, time_all
+from bo_tuner.space import Config
+from bo_tuner.study import Status
+from bo_tuner.task import Device, Task
+
+#: Seconds without a sign of life after which the process is taken for hung.
+SILENCE_S = 60.0
+
+
+class WorkerDied(RuntimeError):
+    """The process died or hung; ``positions`` are the configs that it was working on."""
+
+    def __init__(self, positions: Sequence[int], why: str) -> None:
+        super().__init__(why)
+        self.positions = list(positions)
+
+
+class GpuWorker:
+    """Parent's side of the timing process."""
+
+    def __init__(self, n_sms: int | None = None) -> None:
+        self._n_sms = n_sms
+        self._process: Any = None
+        self.device: Device
+        self.device, self.versions = self._call("describe")
+
+    def time_all(self, task: Task, configs: Sequence[Config]) -> tuple[list[Row], list[Baseline], dict[str, Any]]:
+        """Time every config; one that kills the process is found, recorded as a failure and left out.
+
+        Raises:
+            WorkerDied: the process died for no reason that one config explains.
+
+        Returns:
+            rows in the order of the configs, the baselines, and facts of the run (clocks in MHz).
+        """
+        alone: set[int] = set()
+        dead: set[int] = set()
+        while True:
+            try:
+                rows, baselines, facts = self._call("time_all", task, list(configs), frozenset(alone), frozenset(dead))
+            except WorkerDied as death:
+                killers = set(death.positions)
+                if len(killers) != 1 and killers <= alone:  # each of them ran by itself: nothing more to isolate
+                    raise
+                dead |= killers if len(killers) == 1 else set()
+                alone |= killers
+                continue
+            for position in dead:
+                rows[position] = Row(Status.RUNTIME, message="killed the timing process or hung")
+            return rows, baselines, facts
+
+    def time_some(
+        self, task: Task, configs: Sequence[Config], n_readings: int
+    ) -> tuple[list[Row], dict[str, list[float]]]:
+        """Check each config, then read all and the library baselines ``n_readings`` times interleaved.
+
+        Raises:
+            WorkerDied: the process died or hung on these configs.
+        """
+        result: tuple[list[Row], dict[str, list[float]]] = self._call("time_some", task, list(configs), n_readings)
+        return result
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._process = None
+
+    def _call(self, method: str, *args: Any) -> Any:
+        if self._process is None:
+            context = multiprocessing.get_context("spawn")
+            self._pipe, theirs = context.Pipe()
+            self._process = context.Process(target=_serve, args=(theirs, self._n_sms, os.getpid()), daemon=True)
+            self._process.start()
+            theirs.close()
+        positions: list[int] = []
+        try:
+            self._pipe.send((method, args))
+            while self._pipe.poll(SILENCE_S):
+                kind, value = self._pipe.recv()
+                if kind == "alive":
+                    positions = value
+                elif kind == "result":
+                    return value
+                elif kind == "poisoned":
+                    self.close()
+                    raise WorkerDied(positions, value)
+                else:
+                    raise value
+            why = f"no sign of life for {SILENCE_S:.0f} s"
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            why = "the timing process died"
+        self.close()
+        raise WorkerDied(positions, why)
+
+
+def _serve(pipe: Connection, n_sms: int | None, parent: int) -> None:
+    """Child's side: answer calls until the parent is gone."""
+    import torch
+
+    from bo_tuner.errors import UserError
+    from bo_tuner.evaluators.session import TOLERANCE, GpuSession, sm_clock_mhz
+
+    session: GpuSession | None = None
+    while True:
+        try:
+            method, args = pipe.recv()
+        except EOFError:
+            return
+        if os.getppid() != parent:
+            return
+        try:
+            session = session or GpuSession(n_sms)
+            result: Any = session.device, session.versions()
+            if method != "describe":
+                session.open(args[0])
+            if method == "time_all":
+                _, configs, alone, dead = args
+                start_mhz = sm_clock_mhz()
+                rows, baselines = time_all(
+                    session, configs, alone, dead, lambda positions: pipe.send(("alive", positions)), TOLERANCE
+                )
+                facts = {"sm_clock_start_mhz": start_mhz, "sm_clock_end_mhz": sm_clock_mhz()}
+                result = rows, baselines, facts
+            elif method == "time_some":
+                result = _time_some(session, args[1], args[2], TOLERANCE)
+            torch.cuda.synchronize()
+        except (UserError, torch.cuda.OutOfMemoryError) as error:
+            pipe.send(("error", UserError(f"GPU: {str(error).splitlines()[0]}")))
+        except Exception as error:  # a CUDA error sticks to the context: this process is of no more use
+            pipe.send(("poisoned", f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"))
+            return
+        else:
+            pipe.send(("result", result))
+
+
+def _time_some(session: Any, configs: list[Config], n_readings: int, tolerance: float) -> Any:
+    from bo_tuner.evaluators.exhaustive import first_rows
+
+    rows, loaded = first_rows(session, configs, tolerance)
+    baselines = session.baselines()
+    entrants = [*loaded.values(), *baselines.values()]
+    readings = session.read(entrants * n_readings)
+    for place, position in enumerate(loaded):
+        if rows[position].status is Status.CORRECT:
+            rows[position].readings_us = readings[place :: len(entrants)]
+    offset = len(loaded)
+    return rows, {name: readings[offset + place :: len(entrants)] for place, name in enumerate(baselines)}

@@ -1,0 +1,208 @@
+"""The finite space of valid configs of a task: parameters, rules, the pool.
+
+Parameters are handled as columns (one NumPy array a parameter over all candidate configs), so a rule written once
+judges ten thousand configs in a millisecond, and one config by the same code.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bo_tuner.errors import UserError
+from bo_tuner.task import Task
+
+Value = int | bool | str
+Config = Mapping[str, Value]
+Columns = Mapping[str, NDArray[Any]]
+Predicate = Callable[[Columns, Task], NDArray[np.bool_]]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One tunable parameter.
+
+    Args:
+        name: its name in every config.
+        values: what it may be, in order.
+        kind: ``power_of_two`` and ``integer`` are ordered (encoded as log2 and as the value), ``categorical`` is not.
+        launch: true when the value is a run-time argument, so that changing it compiles nothing.
+        active: where the parameter has an effect; None means everywhere. Elsewhere a canonical config leaves it out.
+        neutral: the value that stands in its column where it has no effect, for example a split factor of 1.
+    """
+
+    name: str
+    values: tuple[Value, ...]
+    kind: Literal["power_of_two", "integer", "categorical"]
+    launch: bool = False
+    active: Predicate | None = None
+    neutral: Value | None = None
+
+    def __post_init__(self) -> None:
+        if (self.active is None) != (self.neutral is None):
+            raise ValueError(f"{self.name}: a conditional parameter needs a neutral value, an unconditional one has none")
+
+    @property
+    def categories(self) -> tuple[Value, ...]:
+        """All values a column may hold, the neutral one last if it is no regular value."""
+        extra = () if self.neutral is None or self.neutral in self.values else (self.neutral,)
+        return self.values + extra
+
+    def encode(self, column: NDArray[Any]) -> NDArray[np.float64]:
+        """Coordinates for a covariance: log2, the value, or the category's index."""
+        if self.kind == "power_of_two":
+            return np.log2(column.astype(np.float64))
+        if self.kind == "integer":
+            return column.astype(np.float64)
+        codes = {value: float(code) for code, value in enumerate(self.categories)}
+        return np.array([codes[value] for value in column.tolist()], dtype=np.float64)
+
+
+def power_of_two(name: str, low: int, high: int, **more: Any) -> Parameter:
+    """Powers of two from ``low`` to ``high``, both included."""
+    values = tuple(1 << bit for bit in range(low.bit_length() - 1, high.bit_length()))
+    return Parameter(name, values, "power_of_two", **more)
+
+
+def integer(name: str, values: Sequence[int], **more: Any) -> Parameter:
+    """Ordered integers."""
+    return Parameter(name, tuple(values), "integer", **more)
+
+
+def categorical(name: str, values: Sequence[Value], **more: Any) -> Parameter:
+    """Unordered values."""
+    return Parameter(name, tuple(values), "categorical", **more)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Why a config is not valid: ``broken`` is true where it is not, ``reason`` says why in words."""
+
+    reason: str
+    broken: Predicate
+
+
+@dataclass(frozen=True)
+class Pool:
+    """All valid configs of one task, encoded once. Row order is the same on every machine.
+
+    ``rejected`` counts the combinations that each rule refused (the first broken rule is the one that counts).
+    """
+
+    task: Task
+    parameters: tuple[Parameter, ...]
+    columns: Columns
+    active: Mapping[str, NDArray[np.bool_]]
+    rejected: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __iter__(self) -> Iterator[Config]:
+        return (self.config(row) for row in range(len(self)))
+
+    def config(self, row: int) -> dict[str, Value]:
+        """The canonical config of a row: a parameter that has no effect is absent."""
+        return {p.name: self.columns[p.name][row].item() for p in self.parameters if self.active[p.name][row]}
+
+    def index(self, config: Config) -> int:
+        """The row of a config.
+
+        Raises:
+            UserError: the config is not in the pool.
+        """
+        try:
+            return self._rows[config_key(config)]
+        except KeyError:
+            raise UserError(f"config: {config_key(config)} is not a valid config of {self.task.key}") from None
+
+    @functools.cached_property
+    def keys(self) -> list[str]:
+        """Canonical text of every config; equal text means the same config, in any task of the kernel."""
+        return [config_key(config) for config in self]
+
+    @functools.cached_property
+    def _rows(self) -> dict[str, int]:
+        return {key: row for row, key in enumerate(self.keys)}
+
+    @functools.cached_property
+    def encoded(self) -> NDArray[np.float64]:
+        """Coordinates, shape ``len(self) × n_parameters``: log2 or value of ordered parameters, codes of categorical."""
+        return np.column_stack([p.encode(self.columns[p.name]) for p in self.parameters])
+
+
+def config_key(config: Config) -> str:
+    """Canonical text of a config, parameters in alphabetical order."""
+    return ",".join(f"{name}={config[name]}" for name in sorted(config))
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """Parameters and the rules that decide which combinations are valid for a task."""
+
+    parameters: tuple[Parameter, ...]
+    rules: tuple[Rule, ...]
+
+    def pool(self, task: Task) -> Pool:
+        """Enumerate every valid config of a task."""
+        columns, active = self._product(task)
+        n_rows = len(next(iter(columns.values())))
+        alive, rejected = np.ones(n_rows, dtype=bool), {}
+        for rule in self.rules:
+            broken = rule.broken(columns, task) & alive
+            rejected[rule.reason] = int(broken.sum())
+            alive &= ~broken
+        return Pool(
+            task=task,
+            parameters=self.parameters,
+            columns={name: column[alive] for name, column in columns.items()},
+            active={name: mask[alive] for name, mask in active.items()},
+            rejected=rejected,
+        )
+
+    def why_invalid(self, config: Config, task: Task) -> str | None:
+        """The first reason why a config is not valid for a task, or None if it is valid."""
+        columns: dict[str, NDArray[Any]] = {}
+        for parameter in self.parameters:
+            is_active = parameter.active is None or bool(parameter.active(columns, task)[0])
+            value = config.get(parameter.name)
+            if not is_active:
+                if value is not None:
+                    return f"{parameter.name}: has no effect here and must be left out"
+                value = parameter.neutral
+            elif value is None:
+                return f"{parameter.name}: is missing"
+            elif value not in parameter.values:
+                return f"{parameter.name}: {value!r} is not one of {', '.join(map(str, parameter.values))}"
+            columns[parameter.name] = np.array([value])
+        unknown = sorted(set(config) - set(columns))
+        if unknown:
+            return f"{unknown[0]}: is no parameter of this kernel"
+        return next((rule.reason for rule in self.rules if rule.broken(columns, task)[0]), None)
+
+    def _product(self, task: Task) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[np.bool_]]]:
+        """Every combination, a conditional parameter taking its neutral value once where it has no effect."""
+        columns: dict[str, NDArray[Any]] = {}
+        active: dict[str, NDArray[np.bool_]] = {}
+        n_rows = 1
+        for parameter in self.parameters:
+            mask = np.ones(n_rows, dtype=bool)
+            if parameter.active is not None:
+                mask = np.broadcast_to(parameter.active(columns, task), (n_rows,))
+            repeats = np.where(mask, len(parameter.values), 1)
+            starts = np.cumsum(repeats) - repeats
+            n_rows = int(repeats.sum())
+            offset = np.arange(n_rows) - np.repeat(starts, repeats)
+            mask = np.repeat(mask, repeats)
+            column = np.array(parameter.values)[offset]
+            if parameter.neutral is not None:
+                column = np.where(mask, column, np.array(parameter.neutral))
+            columns = {name: np.repeat(old, repeats) for name, old in columns.items()}
+            active = {name: np.repeat(old, repeats) for name, old in active.items()}
+            columns[parameter.name], active[parameter.name] = column, mask
+        return columns, active

@@ -1,0 +1,1 @@
+"""Recorded tables and trained priors on disk."""
