@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 when done, 2 for bad input (one line on stderr), 130 when interrupted.
     """
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = _parse(argv)
         return int(arguments.run(arguments))
     except UserError as error:
         print(f"bo-tuner: error: {error}", file=sys.stderr)
@@ -47,6 +47,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output went away, for example `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    arguments, rest = _parser().parse_known_args(argv)
+    if hasattr(arguments, "dimensions"):  # argparse loses those that follow an option
+        arguments.dimensions += [word for word in rest if not word.startswith("-")]
+        rest = [word for word in rest if word.startswith("-")]
+    if rest:
+        raise UserError(f"{rest[0]}: is no argument of bo-tuner {arguments.command}")
+    return arguments
 
 
 def _parser() -> argparse.ArgumentParser:

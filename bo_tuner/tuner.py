@@ -39,8 +39,8 @@ def tune(
     Raises:
         UserError: the budget is below 1.
     """
-    if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
-        raise UserError(f"budget: {budget!r} is not an integer of at least 1")
+    if budget < 1:
+        raise UserError(f"budget: {budget} is below 1")
     callbacks = tuple(callbacks)
     trials: list[Trial] = []
     for index in range(budget):

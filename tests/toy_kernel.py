@@ -117,7 +117,12 @@ def toy_frames(
         frames.append(pd.DataFrame(frame))
         facts.append(
             dict(task.shape)
-            | {"n_configs": len(pool), "library": "memcpy", "library_us": float(final[~failed].min()), "baselines": "{}"}
+            | {
+                "n_configs": len(pool),
+                "library": "memcpy",
+                "library_us": float(final[~failed].min()),
+                "baselines": "{}",
+            }
             | {"sm_clock_start_mhz": 1980, "sm_clock_end_mhz": 1980, "collect_s": 1.0, "date": "2026-11-29"}
         )
     return pd.concat(frames, ignore_index=True), pd.DataFrame(facts)

@@ -120,5 +120,27 @@ def parse_device(arguments: argparse.Namespace) -> Device:
     return device_named(arguments.device or DEFAULT_DEVICE)
 
 
+def check_method(name: str) -> None:
+    """Refuse an unknown search method.
+
+    Raises:
+        UserError: it is unknown.
+    """
+    from bo_tuner.searchers import method_names
+
+    if name not in method_names():
+        raise UserError(f"--method: {name!r} is not one of {', '.join(method_names())}")
+
+
+def check_output(path: Path | None) -> None:
+    """Refuse a file that cannot be written, before the work that would fill it.
+
+    Raises:
+        UserError: its folder does not exist, or it is a folder itself.
+    """
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise UserError(f"file: {path} cannot be written, its folder does not exist or it is a folder itself")
+
+
 def _names(spec: KernelSpec) -> str:
     return ", ".join(spec.shape_keys)

@@ -92,12 +92,11 @@ def print_study(study: Study, record: Mapping[str, Any], *, quiet: bool) -> None
     line("chosen config", config_text(best), "bold")
     line("its time", f"{microseconds(best.measurement.time_us)} in trial {best.index + 1}")
     if "efficiency" in record:
-        table = record["table"]
-        final, fastest = microseconds(record["final_us"]), microseconds(table["best_us"])
-        share = f"{record['efficiency']:.1%} of the best of all {table['n_configs']:,} configs"
+        final, fastest = microseconds(record["final_us"]), microseconds(record["table_best_us"])
+        share = f"{record['efficiency']:.1%} of the best of all {record['n_configs']:,} configs"
         line("efficiency", f"{share} (final times {final} and {fastest})")
-        if table["library_us"]:
-            line("library", f"{table['library']} takes {microseconds(table['library_us'])}")
+    for library, time_us in record["baselines_us"].items():
+        line("library", f"{library}: {microseconds(time_us)}")
     if not quiet:
         line(
             "paid",

@@ -1,4 +1,4 @@
-"""Where recorded tables and priors are."""
+"""Where recorded tables and trained priors are."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import bo_tuner
+from bo_tuner.commands.arguments import DEFAULT_DEVICE
 from bo_tuner.errors import UserError
 
 if TYPE_CHECKING:
     from bo_tuner.kernels import KernelSpec
     from bo_tuner.storage.tables import TaskTable
-    from bo_tuner.task import Device
+    from bo_tuner.surrogates.meta_gp import MetaGP
+
+EVERY_SPLIT = "*"
 
 
 def tables_root(given: Path | None) -> Path:
@@ -32,20 +35,27 @@ def tables_root(given: Path | None) -> Path:
     raise UserError("--tables: there is no folder data/ here; name the folder that holds the recorded tables")
 
 
-def table_paths(root: Path, spec: KernelSpec, device: Device, split: str) -> list[Path]:
-    """The files of a kernel, device and split; ``*`` stands for every split.
+def table_paths(root: Path, spec: KernelSpec, device: str | None, split: str) -> list[Path]:
+    """Table files of a kernel and split on one device.
+
+    Without a device it is the only one that has tables, or the one that the shipped tables were recorded on.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no such file, or it is not clear which device is meant.
     """
     from bo_tuner.storage.tables import find_tables
 
-    paths = find_tables(root, spec.name, device.key, split)
-    return [path for path in paths if not path.stem.endswith("_tasks")]
+    paths = [path for path in find_tables(root, spec.name, device, split) if not path.stem.endswith("_tasks")]
+    recorded = sorted({path.parent.name for path in paths})
+    if len(recorded) > 1:
+        if DEFAULT_DEVICE not in recorded:
+            raise UserError(f"--device: must be one of {', '.join(recorded)}, which all have tables in {root}")
+        paths = [path for path in paths if path.parent.name == DEFAULT_DEVICE]
+    return paths
 
 
-def read_split(root: Path, spec: KernelSpec, device: Device, split: str) -> list[TaskTable]:
-    """Every recorded task of a kernel, device and split.
+def read_split(root: Path, spec: KernelSpec, device: str | None, split: str) -> list[TaskTable]:
+    """Every recorded task of a kernel and split on one device, see ``table_paths``.
 
     Raises:
         UserError: there is no file, or a file has a fault.
@@ -57,7 +67,37 @@ def read_split(root: Path, spec: KernelSpec, device: Device, split: str) -> list
 
 def spread(tables: Sequence[TaskTable], n: int) -> list[TaskTable]:
     """At most ``n`` tasks, from the fastest to the slowest in even steps."""
-    ordered = sorted(tables, key=lambda table: table.best_us)
+    ordered = sorted(tables, key=lambda table: (table.best_us, table.task.key))
     if n >= len(ordered):
         return ordered
     return [ordered[round(step * (len(ordered) - 1) / max(n - 1, 1))] for step in range(n)]
+
+
+def shipped_prior(spec: KernelSpec) -> Path:
+    """Where the prior of a built-in kernel is."""
+    return Path(bo_tuner.__file__).parent / "pretrained" / f"{spec.name}.safetensors"
+
+
+def load_prior(method: str, spec: KernelSpec, given: Path | None) -> MetaGP | None:
+    """The prior that a method needs: the given one, else the shipped one; None for a method that needs none.
+
+    Raises:
+        UserError: there is no such file, or it does not fit the kernel.
+    """
+    from bo_tuner.searchers import needs_prior
+
+    if not needs_prior(method):
+        return None
+    path = given or shipped_prior(spec)
+    if not path.is_file():
+        wanted = f"{given} is no file" if given else f"none is shipped for {spec.name}"
+        raise UserError(f"--prior: {wanted}; train one with: bo-tuner meta-train {_kernel_word(spec)}")
+    from bo_tuner.surrogates.meta_gp import MetaGP
+
+    return MetaGP.load(path, spec)
+
+
+def _kernel_word(spec: KernelSpec) -> str:
+    """How the command line names a kernel: a built-in one by its name, any other by its module."""
+    module = type(spec).__module__
+    return spec.name if module.startswith("bo_tuner.") else module

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,10 +11,16 @@ if TYPE_CHECKING:
     from bo_tuner.study import Study, Trial
 
 
-def study_record(study: Study, table: TaskTable | None = None) -> dict[str, Any]:
-    """A study as JSON values; with its table, also how good the chosen config is.
+def study_record(
+    study: Study, table: TaskTable | None = None, baselines_us: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """A study as JSON values.
 
-    ``efficiency`` is the table's best final time over the chosen config's final time.
+    Args:
+        study: the run.
+        table: what was replayed; adds how good the chosen config is. ``efficiency`` is the table's best final time
+            over the chosen config's final time.
+        baselines_us: times of library calls, from a live run.
     """
     record: dict[str, Any] = {
         "kernel": study.task.kernel,
@@ -29,17 +36,14 @@ def study_record(study: Study, table: TaskTable | None = None) -> dict[str, Any]
         "trials": [_trial_record(trial) for trial in study.trials],
     }
     if table is not None:
-        record["table"] = {
-            "n_configs": len(table.pool),
-            "best_us": _finite(table.best_us),
-            "library": table.library,
-            "library_us": _finite(table.library_us),
-        }
+        record |= {"n_configs": len(table), "table_best_us": _finite(table.best_us)}
+        baselines_us = {table.library: table.library_us} if table.library else {}
         record["efficiency"] = 0.0
         if study.best is not None:
             row = table.pool.index(study.best.config)
             record["efficiency"] = table.efficiency(row)
             record["final_us"] = float(table.final_us[row])
+    record["baselines_us"] = dict(baselines_us or {})
     return record
 
 

@@ -31,9 +31,11 @@ class Bar:
         name: what is done.
         total: number of steps.
         quiet: show nothing.
+        n_lines: print about so many plain lines, however many steps there are; 0 for a line a step.
     """
 
-    def __init__(self, name: str, total: int, *, quiet: bool = False) -> None:
+    def __init__(self, name: str, total: int, *, quiet: bool = False, n_lines: int = 0) -> None:
+        self._every = max(total // n_lines, 1) if n_lines else 1
         self._name, self._total, self._done = name, total, 0
         self._plain = not quiet and not sys.stderr.isatty()
         self._bar: Any = None
@@ -45,7 +47,7 @@ class Bar:
     def step(self, note: str) -> None:
         """One step is done; ``note`` says how it went."""
         self._done += 1
-        if self._plain:
+        if self._plain and (self._done % self._every == 0 or self._done == self._total):
             print(f"{self._name} {self._done}/{self._total}: {note}", file=sys.stderr, flush=True)
         if self._bar is not None:
             self._bar.update(self._row, advance=1, note=note)
@@ -57,12 +59,10 @@ class Bar:
 
 
 class StageListener:
-    """Hears a collection; compiling, which has thousands of steps, is told by the thousand."""
+    """Hears a collection, one bar a stage. Timing tells a line a task, compiling with its thousands of steps a few."""
 
     def __init__(self) -> None:
         self._bar: Bar | None = None
-        self._every = 1
-        self._n_steps = 0
 
     def __enter__(self) -> Self:
         return self
@@ -74,14 +74,11 @@ class StageListener:
     def stage(self, name: str, total: int) -> None:
         """A stage of ``total`` steps begins."""
         self.__exit__()
-        self._every = max(total // 20, 1) if total > 500 else 1
-        self._n_steps = 0
-        self._bar = Bar(name, total // self._every)
+        self._bar = Bar(name, total, n_lines=20 if total > 1000 else 0)
 
     def step(self, note: str) -> None:
         """One step of the stage is done."""
-        self._n_steps += 1
-        if self._bar is not None and self._n_steps % self._every == 0:
+        if self._bar is not None:
             self._bar.step(note)
 
 

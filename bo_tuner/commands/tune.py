@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bo_tuner.commands.arguments import (
+    DEFAULT_DEVICE,
     add_device,
     add_dimensions,
     add_kernel,
     add_search,
     add_tables,
+    check_method,
+    check_output,
     natural,
-    parse_device,
     parse_dimensions,
     parse_kernel,
 )
@@ -35,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dimensions(parser)
     add_search(parser)
     add_tables(parser)
-    add_device(parser, "recorded device to replay (default: nvidia_h200), or what to call this machine's GPU")
+    add_device(parser, "recorded device to replay, or part of this machine's GPU such as nvidia_h200_72_sms")
     parser.add_argument("--replay", action="store_true", help="answer trials from recorded tables; needs no GPU")
     parser.add_argument("--seed", metavar="S", type=natural, default=0, help="of the searcher (default: 0)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the study there")
@@ -44,59 +47,62 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Tune, then report; after an interrupt, report what was measured and return 130."""
+    from bo_tuner.task import device_named
+
     spec = parse_kernel(arguments.kernel)
     shape = parse_dimensions(arguments.dimensions, spec)
-    table = None
-    if arguments.replay:
-        table, evaluator = _replay(arguments, spec, shape)
-        task = table.task
-    else:
-        task, evaluator = _live(arguments, spec, shape)
-    study, interrupted = _search(arguments, spec, task, evaluator)
-    _report(arguments, study, table)
+    # What is wrong with the arguments is told before tables are read or a GPU is opened.
+    spec.task(shape, device_named(arguments.device or DEFAULT_DEVICE))
+    check_method(arguments.method)
+    check_output(arguments.json)
+    study, interrupted = _replay(arguments, spec, shape) if arguments.replay else _live(arguments, spec, shape)
     if interrupted:
-        print(f"bo-tuner: interrupted after {len(study.trials)} trials; above is what they found", file=sys.stderr)
+        print(f"bo-tuner: interrupted; above is what {len(study.trials)} trials found", file=sys.stderr)
         return 130
     if len(study.trials) < arguments.trials:
         print(f"bo-tuner: note: all {len(study.trials)} valid configs were tried, fewer than --trials", file=sys.stderr)
     return 0
 
 
-def _replay(arguments: argparse.Namespace, spec: KernelSpec, shape: dict[str, int]) -> tuple[TaskTable, Evaluator]:
-    from bo_tuner.commands.locate import read_split, tables_root
+def _replay(arguments: argparse.Namespace, spec: KernelSpec, shape: dict[str, int]) -> tuple[Study, bool]:
+    from bo_tuner.commands.locate import EVERY_SPLIT, read_split, tables_root
     from bo_tuner.evaluators.replay import ReplayEvaluator, table_of_shape
 
-    device = parse_device(arguments)
-    spec.task(shape, device)  # a wrong shape is told before tables are looked for
-    tables = read_split(tables_root(arguments.tables), spec, device, "*")
+    tables = read_split(tables_root(arguments.tables), spec, arguments.device, EVERY_SPLIT)
     table = table_of_shape(spec, tables, shape)
-    return table, ReplayEvaluator(table)
+    study, interrupted = _search(arguments, spec, table.task, ReplayEvaluator(table))
+    _report(arguments, study, table)
+    return study, interrupted
 
 
-def _live(arguments: argparse.Namespace, spec: KernelSpec, shape: dict[str, int]) -> tuple[Task, Evaluator]:
-    from bo_tuner.task import device_named
+def _live(arguments: argparse.Namespace, spec: KernelSpec, shape: dict[str, int]) -> tuple[Study, bool]:
+    from bo_tuner.evaluators.live import LiveEvaluator, gpu_is_there
+    from bo_tuner.task import device_named, known_devices
 
-    if arguments.device:
-        device_named(arguments.device)
-    import torch
-
-    if not torch.cuda.is_available():
+    if not gpu_is_there():
         raise UserError("--replay: is needed here, since this machine has no CUDA GPU to tune on")
-    from bo_tuner.evaluators.live import LiveEvaluator
-
-    task = spec.task(shape, device_named(arguments.device or torch.cuda.get_device_name()))
-    return task, LiveEvaluator(task)
+    part = device_named(arguments.device) if arguments.device else None
+    whole = part is None or part.key in known_devices()
+    with LiveEvaluator(None if part is None or whole else part.n_sms) as evaluator:
+        if part is not None and evaluator.device.key != part.key:
+            raise UserError(f"--device: {part.key} is not this machine's GPU, {evaluator.device.key}")
+        task = spec.task(shape, evaluator.device)
+        study, interrupted = _search(arguments, spec, task, evaluator.open(task))
+        _report(arguments, study, baselines_us=evaluator.baselines_us)
+    return study, interrupted
 
 
 def _search(arguments: argparse.Namespace, spec: KernelSpec, task: Task, evaluator: Evaluator) -> tuple[Study, bool]:
+    """Run the loop; an interrupt ends it and keeps the finished trials."""
     from bo_tuner.commands.ledger import Progress
+    from bo_tuner.commands.locate import load_prior
     from bo_tuner.searchers import make_searcher
     from bo_tuner.study import Study
     from bo_tuner.tuner import tune
 
-    searcher = make_searcher(arguments.method, spec, task, seed=arguments.seed, prior=arguments.prior)
-    progress = Progress(arguments.trials, quiet=arguments.quiet)
     method, seed = arguments.method, arguments.seed
+    searcher = make_searcher(method, spec, task, seed=seed, prior=load_prior(method, spec, arguments.prior))
+    progress = Progress(arguments.trials, quiet=arguments.quiet)
     try:
         study = tune(task, searcher, evaluator, arguments.trials, method=method, seed=seed, callbacks=[progress])
     except KeyboardInterrupt:
@@ -106,11 +112,16 @@ def _search(arguments: argparse.Namespace, spec: KernelSpec, task: Task, evaluat
     return study, False
 
 
-def _report(arguments: argparse.Namespace, study: Study, table: TaskTable | None) -> None:
+def _report(
+    arguments: argparse.Namespace,
+    study: Study,
+    table: TaskTable | None = None,
+    baselines_us: Mapping[str, float] | None = None,
+) -> None:
     from bo_tuner.commands.ledger import print_study
     from bo_tuner.commands.records import study_record
 
-    record = study_record(study, table)
+    record = study_record(study, table, baselines_us)
     if arguments.json:
         arguments.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     print_study(study, record, quiet=arguments.quiet)

@@ -1,21 +1,81 @@
-"""Verify."""
+"""Replay a method on every recorded shape of a split and judge it by the exhaustive best."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import time
 from pathlib import Path
 
-from bo_tuner.commands.arguments import add_device, add_kernel, add_tables
+from bo_tuner.commands.arguments import (
+    add_device,
+    add_kernel,
+    add_search,
+    add_tables,
+    check_method,
+    check_output,
+    parse_kernel,
+    positive,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_kernel(parser)
+    parser.add_argument("--split", metavar="NAME", default="validation", help="which tables (default: validation)")
     add_tables(parser)
-    add_device(parser, "use only tables of this device (default: of all)")
-    parser.add_argument("--out", metavar="FILE", type=Path, help="checkpoint (default: KERNEL.safetensors here)")
+    add_device(parser, "device of the tables (default: the only one there, or nvidia_h200)")
+    add_search(parser)
+    parser.add_argument("--seeds", metavar="N", type=positive, default=1, help="runs a shape (default: 1)")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Train and save."""
-    raise NotImplementedError
+    """Run the protocol, print the summary, write the figures."""
+    from bo_tuner.analysis.tables import efficiency_table
+    from bo_tuner.commands.figures import library_ratios, random_statistics, summary_frame
+    from bo_tuner.commands.locate import load_prior, read_split, tables_root
+    from bo_tuner.commands.screen import Bar, console
+    from bo_tuner.protocol import summarise, verify
+
+    spec = parse_kernel(arguments.kernel)
+    check_method(arguments.method)
+    check_output(arguments.json)
+    prior = load_prior(arguments.method, spec, arguments.prior)
+    tables = read_split(tables_root(arguments.tables), spec, arguments.device, arguments.split)
+    bar = Bar("shape", len(tables), quiet=arguments.quiet)
+    start = time.perf_counter()
+    try:
+        frame = verify(
+            spec,
+            tables,
+            arguments.method,
+            prior=prior,
+            n_trials=arguments.trials,
+            seeds=range(arguments.seeds),
+            progress=lambda key, share: bar.step(key),
+        )
+    finally:
+        bar.stop()
+    seconds = (time.perf_counter() - start) / (len(tables) * arguments.seeds)
+    figures = summarise(frame, arguments.split)
+    figures |= {"trials": arguments.trials, "n_seeds": arguments.seeds, "seconds_per_run": seconds}
+    figures["library"] = library_ratios(tables, frame)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+    out = console()
+    title = f"{spec.name} on {figures['device']}, {arguments.split}: efficiency over {figures['n_tasks']} shapes"
+    efficiency = {
+        arguments.method: figures["efficiency"],
+        "random (expected)": random_statistics(tables, arguments.trials),
+    }
+    out.print(efficiency_table(summary_frame(efficiency), title))
+    out.print(f"{seconds:.2f} s a run of {arguments.trials} trials", highlight=False)
+    ratios = figures["library"]
+    if ratios["n_tasks"]:
+        chosen = "" if ratios["chosen"] is None else f", chosen config {ratios['chosen']:.3f}"
+        text = f"speed over the library, geometric mean: best config {ratios['best']:.3f}{chosen}"
+        out.print(text, highlight=False)
+    return 0

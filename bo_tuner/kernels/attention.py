@@ -110,12 +110,13 @@ def _shared(columns: Columns, task: Task) -> NDArray[np.int64]:
     unpiped = stages == 1
     in_place = q_bytes + np.where(unpiped, k_bytes, 2 * stages * k_bytes)
     passing = np.where(unpiped, k_bytes, 2 * (stages - 1) * k_bytes) + p_bytes
-    if capability != (9, 0):
+    if capability[0] == 10:
         return np.asarray(in_place + p_bytes + 1024)
     barriers = 8 * np.where(grouped, stages, stages - 1)
     barriers = np.where(grouped & unpiped, 8, ceil_div(barriers, 16) * 16 + barriers)
     pushed = np.where(grouped & (stages * block_n > block_m), 1024, barriers)
-    return np.where(grouped, in_place, passing + np.where(tma, 0, q_bytes)) + np.where(tma, pushed, 0)
+    passing = passing + np.where(tma & (capability == (9, 0)), 0, q_bytes)  # there it passes through a K buffer
+    return np.where(grouped, in_place, passing) + np.where(tma, pushed, 0)
 
 
 def _registers(columns: Columns, task: Task) -> NDArray[np.float64]:

@@ -76,24 +76,25 @@ def _accumulators(columns: Columns) -> NDArray[Any]:
 
 
 def _warp_group(columns: Columns, task: Task) -> NDArray[np.bool_]:
-    """Whether the compiler uses Hopper's warp-group MMA, which needs 64 rows."""
-    return (columns["block_m"] >= 64) & (task.device.capability == (9, 0))
+    """Whether the compiler uses an MMA that reads both operands from shared memory (sm_90, sm_100): it needs 64 rows."""
+    return (columns["block_m"] >= 64) & ((9, 0) <= task.device.capability < (12, 0))
 
 
 def _shared(columns: Columns, task: Task) -> NDArray[np.int64]:
-    """Shared memory a block, equal to what Triton 3.6 and 3.7 allocate for sm_90, an upper estimate elsewhere.
+    """Shared memory a block, equal to what Triton 3.6 and 3.7 allocate for sm_90 and sm_80, at most 32 B over on sm_100.
 
-    The pipeline keeps ``num_stages`` pairs of operand tiles for the warp-group MMA, which reads them in place, and one
-    pair less where registers hold the current one. Descriptor loads add an 8-byte barrier a pair. The persistent
+    The pipeline keeps ``num_stages`` pairs of operand tiles for an MMA that reads them in place, and one pair less where
+    registers hold the current one. Descriptor loads add an 8-byte barrier a pair. The persistent
     schedule, whose loads run on while a tile is stored, keeps the stored tile beside them.
     """
     block_m, block_n, block_k = (columns[name].astype(np.int64) for name in ("block_m", "block_n", "block_k"))
     stages = columns["num_stages"].astype(np.int64)
     pair = 2 * (block_m + block_n) * block_k
     tma = columns["loader"] == "tma"
-    buffers = np.where(_warp_group(columns, task) | (task.device.capability[0] >= 10), stages, stages - 1)
+    buffers = np.where(_warp_group(columns, task), stages, stages - 1)
+    tensor_memory = np.where(_warp_group(columns, task) & (task.device.capability[0] == 10), 32, 0)  # its barriers
     store = np.where(columns["schedule"] == "persistent", 2 * block_m * block_n, 0)
-    return np.asarray(pair * buffers + np.where(tma, 8 * buffers, 0) + store)
+    return np.asarray(pair * buffers + np.where(tma, 8 * buffers, 0) + store + tensor_memory)
 
 
 def _split_is_idle(columns: Columns, task: Task) -> NDArray[np.bool_]:

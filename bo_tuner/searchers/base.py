@@ -8,7 +8,7 @@ from bo_tuner.space import Config
 from bo_tuner.study import Trial
 
 
-class SpaceExhausted(Exception):  # noqa: N818 - an end, not an error
+class SpaceExhausted(Exception):
     """Every config has been tried."""
 
 

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from bo_tuner.searchers.base import SpaceExhausted
 from bo_tuner.space import Config, Pool
+from bo_tuner.storage.alignment import find_codes, pool_codes
 from bo_tuner.study import Trial
 
 
@@ -38,3 +39,17 @@ class RankingSearcher:
 def random_order(pool: Pool, seed: int) -> NDArray[np.int64]:
     """All rows in a random order."""
     return np.random.default_rng(seed).permutation(len(pool))
+
+
+def portfolio_order(pool: Pool, portfolio: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """The portfolio's configs that the pool has, then all other rows in a random order.
+
+    Args:
+        pool: the task's configs.
+        portfolio: config codes, best first (zero-shot portfolio, Wistuba et al. 2015).
+        seed: of the random order.
+    """
+    at = find_codes(pool_codes(pool), portfolio)
+    first = at[at >= 0]
+    others = random_order(pool, seed)
+    return np.concatenate([first, others[~np.isin(others, first)]])

@@ -5,12 +5,9 @@ Every fault of a file is a one-line ``UserError`` that names the file and the fi
 
 from __future__ import annotations
 
-import functools
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,73 +18,16 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bo_tuner.errors import UserError
+from bo_tuner.kernels import load_kernel
 from bo_tuner.kernels.spec import KernelSpec
-from bo_tuner.space import Pool, config_key
+from bo_tuner.space import config_key
 from bo_tuner.storage.alignment import config_codes, find_codes, pool_codes, space_fingerprint
 from bo_tuner.storage.schema import METADATA, SCHEMA_VERSION, device_from_json, row_schema, task_schema, tasks_path
+from bo_tuner.storage.task_table import TaskTable
 from bo_tuner.study import Status
-from bo_tuner.task import Device, Task, file_key
+from bo_tuner.task import Task, file_key
 
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class TaskTable:
-    """The ground truth of one task. Arrays have one entry a row of the task's pool.
-
-    Args:
-        spec: the kernel.
-        task: the task.
-        status: how each config ended (``Status`` values).
-        reading_us: the recorded screening reading, what a replayed trial sees; NaN unless correct.
-        final_us: the time that judges; NaN unless correct.
-        n_final: number of interleaved final readings, 0 for a config that was no finalist.
-        compile_s: compile time.
-        library: name of the fastest library baseline, empty if none ran.
-        library_us: its time, NaN if none ran.
-        facts: the whole row of the task file.
-        path: where the table was read from.
-    """
-
-    spec: KernelSpec
-    task: Task
-    status: NDArray[np.str_]
-    reading_us: Floats
-    final_us: Floats
-    n_final: NDArray[np.int64]
-    compile_s: Floats
-    library: str = ""
-    library_us: float = float("nan")
-    facts: Mapping[str, Any] | None = None
-    path: Path | None = None
-
-    @property
-    def pool(self) -> Pool:
-        """The task's pool, enumerated when asked for."""
-        return self.spec.pool(self.task)
-
-    def __len__(self) -> int:
-        return len(self.status)
-
-    @functools.cached_property
-    def correct(self) -> NDArray[np.bool_]:
-        """Which rows may be chosen at all."""
-        mask: NDArray[np.bool_] = self.status == Status.CORRECT.value
-        return mask
-
-    @functools.cached_property
-    def best_us(self) -> float:
-        """The fastest final time; infinite when no config is correct."""
-        return float(np.min(self.final_us, where=self.correct, initial=np.inf))
-
-    @functools.cached_property
-    def efficiencies(self) -> Floats:
-        """Best final time over final time, 0 where not correct; shape ``[len(pool)]``."""
-        return np.where(self.correct, self.best_us / np.where(self.correct, self.final_us, 1.0), 0.0)
-
-    def efficiency(self, row: int) -> float:
-        """Throughput of a config over the best one's, by final times; 0 if it is not correct."""
-        return float(self.efficiencies[row])
+__all__ = ["TaskTable", "check_tables", "find_tables", "read_frames", "read_metadata", "read_tables", "write_tables"]
 
 
 def find_tables(root: Path | str, kernel: str, device: str | None = None, split: str = "train") -> list[Path]:
@@ -97,7 +37,7 @@ def find_tables(root: Path | str, kernel: str, device: str | None = None, split:
         UserError: there is none.
     """
     pattern = f"{kernel}/{file_key(device) if device else '*'}/{split}.parquet"
-    paths = sorted(Path(root).glob(pattern))
+    paths = sorted(path for path in Path(root).glob(pattern) if not path.stem.endswith("_tasks"))
     if not paths:
         raise UserError(f"data: no table {Path(root) / pattern}")
     return paths
@@ -119,7 +59,9 @@ def read_metadata(path: Path | str) -> dict[str, str]:
             raise UserError(f"{path}: metadata {key.decode()} is missing, this is no bo_tuner table")
         found[name] = stored[key].decode()
     if found["schema_version"] != SCHEMA_VERSION:
-        raise UserError(f"{path}: schema_version: {found['schema_version']} is not {SCHEMA_VERSION}, the version read here")
+        raise UserError(
+            f"{path}: schema_version: {found['schema_version']} is not {SCHEMA_VERSION}, the version read here"
+        )
     return found
 
 
@@ -188,7 +130,44 @@ def write_tables(
             raise UserError(f"{target}: {str(error).splitlines()[0]}") from error
         partial = target.with_name(f"{target.name}.{os.getpid()}.tmp")
         pq.write_table(table.replace_schema_metadata(entries), partial, compression="zstd")
-        os.replace(partial, target)
+        partial.replace(target)
+
+
+def check_tables(path: Path | str, spec: KernelSpec | None = None) -> str:
+    """Check one table file and its splits' disjointness; the report is one line.
+
+    Reading already proves: every valid config once, no other, times finite and positive. Beyond that the best config
+    of a task must be a finalist that was re-timed, the task file must count the configs right, and no shape may be
+    in another split of the same folder.
+
+    Args:
+        path: the table file.
+        spec: its kernel, found by the file's own word if not given.
+
+    Raises:
+        UserError: the first fault, naming the file and the field.
+    """
+    path = Path(path)
+    spec = spec or load_kernel(read_metadata(path)["kernel"])
+    tables = read_tables(path, spec)
+    for table in tables:
+        where = f"{path}: {table.task.shape_key}"
+        if (table.facts or {}).get("n_configs") != len(table):
+            raise UserError(f"{where}: n_configs: is not {len(table)}, the number of rows")
+        if not table.correct.any():
+            raise UserError(f"{where}: status: no config is correct")
+        if not table.n_final[np.argmin(np.where(table.correct, table.final_us, np.inf))]:
+            raise UserError(f"{where}: n_final_readings: the best config was not re-timed")
+    shapes = {tuple(table.task.shape.values()): table.task.shape_key for table in tables}
+    for other in sorted(path.parent.glob("*.parquet")):
+        if other != path and not other.stem.endswith("_tasks"):
+            tasks = _read(tasks_path(other), task_schema(spec))
+            for shape in zip(*(tasks[key].to_pylist() for key in spec.shape_keys), strict=True):
+                if shape in shapes:
+                    raise UserError(f"{path}: {shapes[shape]}: is in {other.name} too")
+    n_configs, n_correct = sum(map(len, tables)), sum(int(table.correct.sum()) for table in tables)
+    n_finalists = sum(int((table.n_final > 0).sum()) for table in tables)
+    return f"{len(tables)} tasks, {n_configs} configs, {n_configs - n_correct} failed, {n_finalists} finalists re-timed"
 
 
 class _Columns:
@@ -217,7 +196,9 @@ class _Columns:
                 raise UserError(f"{path}: {name}: a config that is not correct has a time")
         unknown = sorted({str(word) for word in self.status.tolist()} - {status.value for status in Status})
         if unknown:
-            raise UserError(f"{path}: status: {unknown[0]!r} is not one of {', '.join(status.value for status in Status)}")
+            raise UserError(
+                f"{path}: status: {unknown[0]!r} is not one of {', '.join(status.value for status in Status)}"
+            )
 
     def table(self, task: Task, members: NDArray[np.int64], facts: Mapping[str, Any]) -> TaskTable:
         """Rows ``members`` of the file as the table of a task."""
@@ -291,5 +272,3 @@ def _parquet_errors(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: there is no such file") from None
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: cannot be read as Parquet ({str(error).splitlines()[0]})") from None
-
-

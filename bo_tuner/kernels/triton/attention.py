@@ -209,11 +209,12 @@ class AttentionProgram(Program):
         grouped = q.view(-1, group, seq, head_dim)
         k, v = (tensor.view(-1, 1, seq, head_dim) for tensor in (k, v))
         out = torch.empty(grouped.shape, device=q.device, dtype=torch.float32)
-        n_heads = max(1, _REFERENCE_SCORES // (group * seq * min(seq, _REFERENCE_QUERIES)))
+        n_queries = min(seq, _REFERENCE_QUERIES, max(1, _REFERENCE_SCORES // (group * seq)))
+        n_heads = max(1, _REFERENCE_SCORES // (group * seq * n_queries))
         for head in range(0, len(grouped), n_heads):
             heads = slice(head, head + n_heads)
-            for first in range(0, seq, _REFERENCE_QUERIES):
-                last = min(first + _REFERENCE_QUERIES, seq)
+            for first in range(0, seq, n_queries):
+                last = min(first + n_queries, seq)
                 seen = torch.ones((last - first, last), device=q.device, dtype=torch.bool).tril(first)
                 with sdpa_kernel(SDPBackend.MATH):
                     out[heads, :, first:last] = scaled_dot_product_attention(

@@ -15,7 +15,7 @@ TOY = "tests.toy_kernel"
 BAD = {
     "no command": ("", "COMMAND"),
     "unknown command": ("bogus", "COMMAND: invalid choice: 'bogus'"),
-    "unknown option": ("space gemm M=1 N=32 K=32 --bogus", "unrecognized arguments: --bogus"),
+    "unknown option": ("space gemm M=1 N=32 K=32 --bogus", "--bogus: is no argument of bo-tuner space"),
     "unknown kernel": ("space gem M=1", "kernel: 'gem' is not one of"),
     "kernel that is no name": ("space ../gemm M=1", "kernel: '../gemm'"),
     "module that is not there": ("space tests.nothing a=1", "kernel: 'tests.nothing' cannot be imported"),

@@ -1,4 +1,4 @@
-"""The attention kernel without a GPU: right results in Triton's interpreter, shared memory as the compiler allocates it.
+"""The attention kernel without a GPU: right results in Triton's interpreter, shared memory as the compiler has it.
 
 The interpreter is chosen when Triton is imported, so those runs have a process of their own.
 """

@@ -1,0 +1,102 @@
+"""Which config to try next: a BoTorch acquisition function over the whole pool, by name.
+
+The pool is finite, so nothing is optimised: every untried row is scored and the best one taken. Tried rows are masked
+by their number (BoTorch's ``X_avoid`` compares floats). Equal scores go to the higher prior mean, then the lower row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from botorch.acquisition.acquisition import AcquisitionFunction
+from botorch.acquisition.analytic import (
+    ExpectedImprovement,
+    LogExpectedImprovement,
+    PosteriorMean,
+    ProbabilityOfImprovement,
+    UpperConfidenceBound,
+)
+from botorch.models.model import Model
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bo_tuner.errors import UserError
+
+#: (model, best observed y) → acquisition function.
+_BUILDERS: dict[str, Callable[[Model, float], AcquisitionFunction]] = {
+    "log_ei": lambda model, best: LogExpectedImprovement(model, best_f=best),
+    "ei": lambda model, best: ExpectedImprovement(model, best_f=best),
+    "pi": lambda model, best: ProbabilityOfImprovement(model, best_f=best),
+    "ucb": lambda model, best: UpperConfidenceBound(model, beta=1.0),
+    "posterior_mean": lambda model, best: PosteriorMean(model),
+}
+
+#: Joint sampling is cubic in the number of rows; Thompson sampling looks at so many rows, those with the highest bound.
+N_THOMPSON_ROWS = 512
+
+
+def acquisition_names() -> list[str]:
+    """Names that :func:`score` knows."""
+    return sorted([*_BUILDERS, "thompson"])
+
+
+def check_acquisition(name: str) -> str:
+    """The name itself.
+
+    Raises:
+        UserError: there is no such acquisition.
+    """
+    if name not in acquisition_names():
+        raise UserError(f"acquisition: {name!r} is not one of {', '.join(acquisition_names())}")
+    return name
+
+
+def score(name: str, model: Model, inputs: Tensor, best: float, seed: int = 0) -> NDArray[np.float64]:
+    """Acquisition value of every row, larger is better.
+
+    Args:
+        name: one of :func:`acquisition_names`.
+        model: a BoTorch model with one output, y = -log(time).
+        inputs: the pool, ``N × (1 + d)``.
+        best: largest y observed.
+        seed: of the sample, for ``thompson``.
+
+    Returns:
+        Shape ``[N]``; -inf where the value is not a number.
+
+    Raises:
+        UserError: there is no such acquisition.
+    """
+    check_acquisition(name)
+    with torch.no_grad():
+        if name == "thompson":
+            values = _thompson(model, inputs, seed)
+        else:
+            values = _BUILDERS[name](model, best)(inputs.unsqueeze(-2))
+    scores: NDArray[np.float64] = values.numpy().astype(np.float64)
+    return np.where(np.isnan(scores), -np.inf, scores)
+
+
+def choose(scores: NDArray[np.float64], prior_mean: NDArray[np.float64], allowed: NDArray[np.bool_]) -> int:
+    """The allowed row with the highest score; ties go to the higher prior mean, then to the lower row.
+
+    Raises:
+        ValueError: no row is allowed.
+    """
+    rows = np.flatnonzero(allowed)
+    if not len(rows):
+        raise ValueError("no row is allowed")
+    return int(rows[np.lexsort((rows, -prior_mean[rows], -scores[rows]))[0]])
+
+
+def _thompson(model: Model, inputs: Tensor, seed: int) -> Tensor:
+    """One joint sample of the posterior over the most promising rows; -inf elsewhere."""
+    bound = UpperConfidenceBound(model, beta=9.0)(inputs.unsqueeze(-2))
+    rows = torch.argsort(bound, descending=True, stable=True)[:N_THOMPSON_ROWS]
+    posterior = model.posterior(inputs[rows])
+    base = torch.randn(1, len(rows), 1, dtype=inputs.dtype, generator=torch.Generator().manual_seed(seed))
+    values = torch.full((len(inputs),), -torch.inf, dtype=inputs.dtype)
+    values[rows] = posterior.rsample_from_base_samples(torch.Size([1]), base)[0, :, 0]
+    return values

@@ -1,0 +1,86 @@
+"""Bayesian optimization over a pool: a surrogate, an acquisition, and a list of what was tried."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bo_tuner.acquisition import check_acquisition, choose, score
+from bo_tuner.searchers.base import SpaceExhausted
+from bo_tuner.space import Config, Pool
+from bo_tuner.study import Status, Trial
+from bo_tuner.surrogates.base import Surrogate
+from bo_tuner.surrogates.pool_model import pool_inputs
+
+#: Failures of the compiled kernel itself; configs that share it fail too.
+_COMPILED_FAILURES = {Status.COMPILE, Status.CONSTRAINTS, Status.RUNTIME, Status.CORRECTNESS}
+
+
+class BayesianSearcher:
+    """Asks for the untried config with the highest acquisition value.
+
+    Before any trial is correct there is nothing to improve on: configs are then taken in the order of the prior mean
+    (or at random for the first ``n_random`` trials, for a surrogate whose prior knows nothing). A failed trial is
+    masked and enters no model as a number; configs that share its compiled kernel are put behind all others.
+
+    Args:
+        pool: the task's configs.
+        surrogate: trained if it needs to be.
+        acquisition: name, see :func:`bo_tuner.acquisition.acquisition_names`.
+        n_random: number of first trials drawn at random.
+        seed: of the random trials and of Thompson samples.
+
+    Raises:
+        UserError: there is no such acquisition.
+    """
+
+    def __init__(
+        self, pool: Pool, surrogate: Surrogate, acquisition: str = "log_ei", *, n_random: int = 0, seed: int = 0
+    ) -> None:
+        self.pool = pool
+        self.surrogate = surrogate
+        self.acquisition = check_acquisition(acquisition)
+        self.seed = seed
+        self.trials: list[Trial] = []
+        self.tried = np.zeros(len(pool), dtype=bool)
+        self.doubtful = np.zeros(len(pool), dtype=bool)
+        self._random = np.random.default_rng(seed).permutation(len(pool))[:n_random].tolist()
+        self._inputs = pool_inputs(pool)
+
+    def ask(self) -> Config:
+        """The next config.
+
+        Raises:
+            SpaceExhausted: all were tried.
+        """
+        allowed = ~self.tried
+        if not allowed.any():
+            raise SpaceExhausted
+        if (allowed & ~self.doubtful).any():
+            allowed = allowed & ~self.doubtful
+        if len(self.trials) < len(self._random) and allowed[self._random[len(self.trials)]]:
+            return self.pool.config(self._random[len(self.trials)])
+        prior_mean = self.surrogate.prior_mean(self.pool)
+        speeds = [-np.log(trial.measurement.time_us) for trial in self.trials if trial.measurement.ok]
+        if not speeds:
+            return self.pool.config(choose(prior_mean, prior_mean, allowed))
+        model = self.surrogate.fit(self.pool, self.trials)
+        seed = self.seed * 10_007 + len(self.trials)
+        scores = score(self.acquisition, model, self._inputs, float(max(speeds)), seed)
+        return self.pool.config(choose(scores, prior_mean, allowed))
+
+    def tell(self, trial: Trial) -> None:
+        """Take note of a trial."""
+        row = self.pool.index(trial.config)
+        self.trials.append(trial)
+        self.tried[row] = True
+        if trial.measurement.status in _COMPILED_FAILURES:
+            self.doubtful |= self._same_kernel(row)
+
+    def _same_kernel(self, row: int) -> NDArray[np.bool_]:
+        same = np.ones(len(self.pool), dtype=bool)
+        for parameter in self.pool.parameters:
+            if not parameter.launch:
+                column = self.pool.columns[parameter.name]
+                same &= column == column[row]
+        return same

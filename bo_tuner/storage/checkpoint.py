@@ -1,0 +1,86 @@
+"""One safetensors file a trained prior: arrays, compressed texts and a JSON header. No pickle: loading runs no code."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from bo_tuner.errors import UserError
+
+FORMAT = "bo_tuner.prior.1"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a file holds.
+
+    Args:
+        header: JSON-able facts.
+        arrays: by name.
+        texts: long texts (trees), in order.
+    """
+
+    header: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]]
+    texts: Sequence[str]
+
+
+def write_checkpoint(path: Path | str, checkpoint: Checkpoint) -> None:
+    """Write a file atomically."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tensors = {name: np.ascontiguousarray(values) for name, values in checkpoint.arrays.items()}
+    for at, text in enumerate(checkpoint.texts):
+        tensors[f"text.{at}"] = np.frombuffer(zlib.compress(text.encode(), 9), dtype=np.uint8)
+    header = json.dumps({**checkpoint.header, "n_texts": len(checkpoint.texts)}, sort_keys=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    save_file(tensors, partial, metadata={"format": FORMAT, "header": header})
+    partial.replace(path)
+
+
+def read_header(path: Path | str) -> dict[str, Any]:
+    """The header alone.
+
+    Raises:
+        UserError: the file is missing or no checkpoint of this format.
+    """
+    return dict(_read(Path(path), arrays=False).header)
+
+
+def read_checkpoint(path: Path | str) -> Checkpoint:
+    """Read a file.
+
+    Raises:
+        UserError: the file is missing, damaged or no checkpoint of this format.
+    """
+    return _read(Path(path), arrays=True)
+
+
+def _read(path: Path, *, arrays: bool) -> Checkpoint:
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such file")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise UserError(f"{path}: format: {metadata.get('format')} is not {FORMAT}")
+            header = json.loads(metadata["header"])
+            if not arrays:
+                return Checkpoint(header, {}, ())
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - safe_open is no mapping
+        texts = [zlib.decompress(tensors.pop(f"text.{at}").tobytes()).decode() for at in range(header["n_texts"])]
+    except (SafetensorError, KeyError, ValueError, zlib.error, OSError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path}: cannot be read as a prior ({str(error).splitlines()[0]})") from None
+    return Checkpoint(header, tensors, texts)

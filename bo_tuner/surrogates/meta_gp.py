@@ -1,0 +1,274 @@
+"""The meta-trained Gaussian process: prior mean and covariance learned from other shapes and devices, frozen online.
+
+y = -log(time) of a config is modelled as level + m(config) + residual + noise. The level is the task's unknown best, m
+the tree-based prior mean of log(best / time), the residual's covariance a blend of what past residuals did and of a
+smooth function of the parameters. The construction is the GCP of Salinas et al. (2020, "A quantile-based approach for
+hyperparameter transfer learning") with a residual covariance pre-trained as in HyperBO (Wang et al., 2024).
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bo_tuner.errors import UserError
+from bo_tuner.kernels.spec import KernelSpec
+from bo_tuner.space import Pool
+from bo_tuner.storage.alignment import pool_codes, space_fingerprint
+from bo_tuner.storage.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from bo_tuner.storage.schema import device_from_json, device_to_json
+from bo_tuner.storage.tables import TaskTable
+from bo_tuner.study import Trial
+from bo_tuner.surrogates.base import Progress, observations
+from bo_tuner.surrogates.covariance import (
+    BlendedCovariance,
+    EmpiricalCovariance,
+    MixedCovariance,
+    categorical_dims,
+    ordered_dims,
+)
+from bo_tuner.surrogates.features import design_matrix
+from bo_tuner.surrogates.meta_train import CovarianceOptions, MetaPrior, meta_train
+from bo_tuner.surrogates.pool_model import PoolGP, as_tensor, pool_inputs
+from bo_tuner.surrogates.prior_mean import MeanOptions, TreeMean
+from bo_tuner.surrogates.residuals import Curve, Residuals
+
+
+class MetaGP:
+    """A GP with a learned, frozen prior. Every part can be switched off for an ablation.
+
+    Args:
+        mean: use the tree-based prior mean; without it the prior mean is 0 and residuals are whole log efficiencies.
+        empirical_share: weight of the empirical covariance against the mixed one, from 0 to 1.
+        level_sd: prior standard deviation of the task's level around the first readings; 0 switches the term off.
+        calibrate: enlarge the residual variance on a device that is not among the sources by what leaving whole source
+            devices out showed.
+        scale: further factor of the residual variance.
+        shrinkage: share of the empirical covariance that is kept, the rest goes to its diagonal.
+        mean_options: fields of :class:`MeanOptions` that differ from the default.
+        covariance_options: fields of :class:`CovarianceOptions` that differ from the default.
+
+    Raises:
+        UserError: an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        *,
+        mean: bool = True,
+        empirical_share: float = 0.5,
+        level_sd: float = 0.5,
+        calibrate: bool = True,
+        scale: float = 1.0,
+        shrinkage: float = 0.9,
+        mean_options: Mapping[str, Any] | None = None,
+        covariance_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        for name, value, high in (("empirical_share", empirical_share, 1.0), ("shrinkage", shrinkage, 1.0)):
+            if not 0 <= value <= high:
+                raise UserError(f"{name}: {value} is not between 0 and {high:g}")
+        if level_sd < 0:
+            raise UserError(f"level_sd: {level_sd} is negative")
+        if scale <= 0:
+            raise UserError(f"scale: {scale} is not positive")
+        self.mean = mean
+        self.empirical_share = empirical_share
+        self.level_sd = level_sd
+        self.calibrate = calibrate
+        self.scale = scale
+        self.shrinkage = shrinkage
+        self.mean_options = MeanOptions(**(mean_options or {}))
+        self.covariance_options = CovarianceOptions(**(covariance_options or {}))
+        self.spec: KernelSpec | None = None
+        self.prior: MetaPrior | None = None
+        self.header: dict[str, Any] = {}
+        self._last: tuple[Pool, _PoolPrior] | None = None
+
+    def meta_fit(self, sources: Sequence[TaskTable], spec: KernelSpec, progress: Progress | None = None) -> Self:
+        """Train the prior on source tasks; see :func:`~bo_tuner.surrogates.meta_train.meta_train`.
+
+        Raises:
+            UserError: the sources are too few.
+        """
+        self.prior = meta_train(
+            sources, spec, self.mean_options, self.covariance_options, use_mean=self.mean, progress=progress
+        )
+        self.spec, self._last = spec, None
+        self.header = _header(sources, spec, self.prior, asdict(self.mean_options))
+        return self
+
+    @property
+    def portfolio(self) -> NDArray[np.int64]:
+        """Codes of the greedy portfolio of the source tasks."""
+        return self._trained()[1].portfolio
+
+    def prior_mean(self, pool: Pool) -> NDArray[np.float64]:
+        """Prior mean of log(best / time), shape ``[len(pool)]``."""
+        return self._pool_prior(pool).mean
+
+    def fit(self, pool: Pool, trials: Sequence[Trial]) -> PoolGP:
+        """A model of y = -log(time in µs) given the trials of one task.
+
+        The level's prior is centred on the observations (on the mean of y - m), never on the task's best.
+
+        Raises:
+            ValueError: no trial is correct.
+        """
+        prior = self._pool_prior(pool)
+        rows, y, counts = observations(pool, trials)
+        noise = self._trained()[1].noise(-y) / counts
+        level = float(np.mean(y - prior.mean[rows]))
+        return PoolGP(
+            inputs=prior.inputs,
+            mean=as_tensor(prior.mean + level),
+            covariance=prior.covariance,
+            rows=torch.as_tensor(rows),
+            y=as_tensor(y),
+            noise=as_tensor(noise),
+        )
+
+    def save(self, path: Path | str) -> None:
+        """Write the trained prior to one file without pickle."""
+        prior = self._trained()[1]
+        arrays: dict[str, NDArray[Any]] = {
+            "codes": prior.residuals.codes,
+            "residuals": prior.residuals.values,
+            "variance_x": prior.residuals.variance.x,
+            "variance_y": prior.residuals.variance.y,
+            "noise_x": prior.noise.x,
+            "noise_y": prior.noise.y,
+            "scales": prior.scales,
+            "portfolio": prior.portfolio,
+        }
+        write_checkpoint(path, Checkpoint(self.header, arrays, prior.trees.to_text()))
+
+    @classmethod
+    def load(cls, path: Path | str, spec: KernelSpec, **options: Any) -> MetaGP:
+        """Read a prior that :meth:`save` wrote; ``options`` are the constructor's.
+
+        Raises:
+            UserError: the file is damaged, or was trained for another kernel, space or version of the features.
+        """
+        checkpoint = read_checkpoint(path)
+        header, arrays = checkpoint.header, checkpoint.arrays
+        _check_header(path, header, spec)
+        try:
+            prior = MetaPrior(
+                trees=TreeMean.from_text(checkpoint.texts),
+                feature_names=tuple(header["feature_names"]),
+                residuals=Residuals(
+                    arrays["codes"], arrays["residuals"], Curve(arrays["variance_x"], arrays["variance_y"])
+                ),
+                noise=Curve(arrays["noise_x"], arrays["noise_y"]),
+                scales=arrays["scales"],
+                smooth=header["smooth"],
+                device_scale=header["device_scale"],
+                devices=tuple(header["devices"]),
+                portfolio=arrays["portfolio"],
+            )
+        except KeyError as error:
+            raise UserError(f"{path}: {error.args[0]}: is missing") from None
+        surrogate = cls(**options)
+        surrogate.spec, surrogate.prior, surrogate.header = spec, prior, dict(header)
+        return surrogate
+
+    def _trained(self) -> tuple[KernelSpec, MetaPrior]:
+        if self.spec is None or self.prior is None:
+            raise UserError("surrogate: meta_gp has no prior yet, train it (meta_fit) or load one")
+        return self.spec, self.prior
+
+    def _pool_prior(self, pool: Pool) -> _PoolPrior:
+        if self._last is None or self._last[0] is not pool:
+            self._last = (pool, self._prepare(pool))
+        return self._last[1]
+
+    def _prepare(self, pool: Pool) -> _PoolPrior:
+        spec, prior = self._trained()
+        if pool.task.kernel != spec.name:
+            raise UserError(f"prior: was trained for {spec.name}, not for {pool.task.kernel}")
+        names, features = design_matrix(spec, pool)
+        if tuple(names) != prior.feature_names:
+            raise UserError(f"prior: was trained on other features of {spec.name}, train it again")
+        mean = prior.trees.predict(features)
+        factor, rest = prior.residuals.factor(pool_codes(pool), mean, self.shrinkage)
+        known_device = pool.task.device.key in prior.devices
+        mixed = MixedCovariance(
+            encoded=as_tensor(pool.encoded),
+            ordered=ordered_dims(pool.parameters),
+            categorical=categorical_dims(pool.parameters),
+            scales=as_tensor(prior.scales),
+            sd=as_tensor(np.sqrt(prior.residuals.variance(mean))),
+            smooth=prior.smooth,
+        )
+        covariance = BlendedCovariance(
+            empirical=EmpiricalCovariance(as_tensor(factor), as_tensor(rest)),
+            mixed=mixed,
+            share=self.empirical_share,
+            scale=self.scale * (prior.device_scale if self.calibrate and not known_device else 1.0),
+            level_variance=self.level_sd**2,
+        )
+        return _PoolPrior(pool_inputs(pool), mean, covariance)
+
+
+class _PoolPrior:
+    """The prior of one pool, made once."""
+
+    def __init__(self, inputs: Tensor, mean: NDArray[np.float64], covariance: BlendedCovariance) -> None:
+        self.inputs, self.mean, self.covariance = inputs, mean, covariance
+
+
+def _header(
+    sources: Sequence[TaskTable], spec: KernelSpec, prior: MetaPrior, mean_options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Where a prior comes from and what it fits to."""
+    probe = sources[0].task
+    return {
+        "kernel": spec.name,
+        "space": space_fingerprint(spec),
+        "feature_names": list(prior.feature_names),
+        "devices": list(prior.devices),
+        "n_tasks": len(sources),
+        "smooth": prior.smooth,
+        "device_scale": prior.device_scale,
+        "mean_options": dict(mean_options),
+        "probe": {
+            "shape": dict(probe.shape),
+            "device": device_to_json(probe.device),
+            "sums": _feature_sums(spec, sources[0].pool),
+        },
+        "date": datetime.date.today().isoformat(),
+        "versions": {name: importlib.metadata.version(name) for name in ("lightgbm", "torch", "botorch", "numpy")},
+    }
+
+
+def _check_header(path: Path | str, header: Mapping[str, Any], spec: KernelSpec) -> None:
+    """Names can stay while what a feature means changes, so the values on one source task are compared too."""
+    missing = [key for key in ("kernel", "space", "feature_names", "probe", "smooth", "devices") if key not in header]
+    if missing:
+        raise UserError(f"{path}: {missing[0]}: is missing")
+    if header["kernel"] != spec.name:
+        raise UserError(f"{path}: kernel: was trained for {header['kernel']}, not {spec.name}")
+    if header["space"] != space_fingerprint(spec):
+        raise UserError(f"{path}: space: was trained for another version of {spec.name}'s search space, train it again")
+    probe = header["probe"]
+    pool = spec.pool(spec.task(probe["shape"], device_from_json(probe["device"])))
+    sums = _feature_sums(spec, pool)
+    if list(sums) != header["feature_names"]:
+        raise UserError(f"{path}: feature_names: was trained on other features of {spec.name}, train it again")
+    for name, value in sums.items():
+        if not np.isclose(value, probe["sums"][name], rtol=1e-6, atol=1e-9):
+            raise UserError(f"{path}: feature {name}: means something else than at training, train the prior again")
+
+
+def _feature_sums(spec: KernelSpec, pool: Pool) -> dict[str, float]:
+    names, features = design_matrix(spec, pool)
+    return {name: float(total) for name, total in zip(names, features.sum(axis=0), strict=True)}

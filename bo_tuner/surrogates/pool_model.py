@@ -1,0 +1,116 @@
+"""A BoTorch model over a finite pool: mean and covariance are looked up by row number.
+
+Column 0 of every input is the row of the pool, the other columns are the row's encoded parameters (they take no part
+in the look-up; they are there so that the inputs mean something to whoever inspects the model). Everything is float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import gpytorch
+import numpy as np
+import torch
+from botorch.models import SingleTaskGP
+from botorch.posteriors import GPyTorchPosterior
+from gpytorch.distributions import MultivariateNormal
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bo_tuner.space import Pool
+
+#: Readings are never trusted more than this (variance of log time): keeps the covariance well conditioned.
+MIN_NOISE = 1e-6
+
+
+class PoolCovariance(Protocol):
+    """Prior covariance between rows of one pool."""
+
+    def between(self, a: Tensor, b: Tensor) -> Tensor:
+        """Covariance of rows ``a`` (``... × n``) with rows ``b`` (``... × m``): ``... × n × m``."""
+        ...
+
+    def diagonal(self) -> Tensor:
+        """Variance of every row, shape ``N``."""
+        ...
+
+
+class TableMean(gpytorch.means.Mean):  # type: ignore[misc]
+    """Prior mean looked up by row: ``... × n × (1 + d)`` → ``... × n``."""
+
+    def __init__(self, values: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("values", values)
+
+    def forward(self, x: Tensor) -> Tensor:
+        values: Tensor = self.values
+        return values[x[..., 0].long()]
+
+
+class TableCovariance(gpytorch.kernels.Kernel):  # type: ignore[misc]
+    """A :class:`PoolCovariance` as a GPyTorch kernel."""
+
+    has_lengthscale = False
+
+    def __init__(self, covariance: PoolCovariance) -> None:
+        super().__init__()
+        self.covariance = covariance
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: Any) -> Tensor:
+        a, b = x1[..., 0].long(), x2[..., 0].long()
+        return self.covariance.diagonal()[a] if diag else self.covariance.between(a, b)
+
+
+class PoolGP(SingleTaskGP):  # type: ignore[misc]
+    """Exact GP over a pool with fixed hyperparameters.
+
+    A posterior of single points (``b × 1 × (1 + d)``, what BoTorch's analytic acquisitions ask for) is read from
+    vectors computed once; any other goes the general way of GPyTorch. Both give the same numbers.
+
+    Args:
+        inputs: the pool, ``N × (1 + d)``, see :func:`pool_inputs`.
+        mean: prior mean of every row, ``N``.
+        covariance: prior covariance.
+        rows: observed rows, ``n``, n ≥ 1.
+        y: observations, ``n``.
+        noise: their noise variances, ``n``.
+    """
+
+    def __init__(
+        self, inputs: Tensor, mean: Tensor, covariance: PoolCovariance, rows: Tensor, y: Tensor, noise: Tensor
+    ) -> None:
+        noise = noise.clamp_min(MIN_NOISE)
+        super().__init__(
+            train_X=inputs[rows],
+            train_Y=y.unsqueeze(-1),
+            train_Yvar=noise.unsqueeze(-1),
+            mean_module=TableMean(mean),
+            covar_module=TableCovariance(covariance),
+            outcome_transform=None,
+            input_transform=None,
+        )
+        self.eval()
+        cross = covariance.between(rows, torch.arange(len(mean)))
+        factor = torch.linalg.cholesky(cross[:, rows] + torch.diag(noise))
+        whitened = torch.linalg.solve_triangular(factor, cross, upper=False)
+        residual = torch.linalg.solve_triangular(factor, (y - mean[rows]).unsqueeze(-1), upper=False)
+        self.pool_inputs = inputs
+        self.pool_mean = mean + (whitened * residual).sum(0)
+        self.pool_variance = (covariance.diagonal() - whitened.square().sum(0)).clamp_min(1e-12)
+
+    def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Posterior at ``X``, ``... × q × (1 + d)``."""
+        if X.shape[-2] != 1 or args or any(kwargs.values()):
+            return super().posterior(X, *args, **kwargs)
+        rows = X[..., 0].long()
+        return GPyTorchPosterior(MultivariateNormal(self.pool_mean[rows], self.pool_variance[rows].unsqueeze(-1)))
+
+
+def pool_inputs(pool: Pool) -> Tensor:
+    """Row number and encoded parameters of every config: ``len(pool) × (1 + n_parameters)``."""
+    return as_tensor(np.column_stack([np.arange(len(pool)), pool.encoded]))
+
+
+def as_tensor(values: NDArray[Any]) -> Tensor:
+    """The float64 tensor of an array."""
+    return torch.as_tensor(np.ascontiguousarray(values, dtype=np.float64))

@@ -1,0 +1,157 @@
+"""The prior mean: gradient-boosted trees from physical features to log(best / time), cross-fitted over whole tasks.
+
+Cross-fitting gives every source task a prediction by trees that never saw it; what is left is what the covariance
+models. The trees of all folds are averaged for a new task (a bagging over tasks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import lightgbm as lgb
+import numpy as np
+from numpy.typing import NDArray
+
+from bo_tuner.surrogates.base import Progress
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MeanOptions:
+    """How the trees are grown.
+
+    Args:
+        n_folds: folds of whole tasks, at least 2 (fewer if there are fewer tasks).
+        n_trees: trees a fold.
+        learning_rate: shrinkage a tree.
+        n_leaves: leaves a tree.
+        feature_fraction: share of the features a tree sees.
+        floor: log(best / time) is clipped here; how bad a very bad config is does not matter.
+        near: configs at or above this efficiency are all kept.
+        keep: share of the other configs that is kept (their weight grows in turn); only for speed.
+        weight_power: weight of a config is efficiency to this power, plus 0.05.
+        n_jobs: folds grown at the same time, one thread each.
+        seed: of folds, bagging and thinning.
+    """
+
+    n_folds: int = 5
+    n_trees: int = 500
+    learning_rate: float = 0.05
+    n_leaves: int = 31
+    feature_fraction: float = 0.4
+    floor: float = -3.0
+    near: float = 0.6
+    keep: float = 0.35
+    weight_power: float = 1.0
+    n_jobs: int = 2
+    seed: int = 0
+
+
+class TreeMean:
+    """Average of boosted trees. Equal to zero everywhere if it has none.
+
+    Args:
+        boosters: LightGBM models.
+    """
+
+    def __init__(self, boosters: Sequence[lgb.Booster]) -> None:
+        self.boosters = tuple(boosters)
+
+    def predict(self, features: Floats) -> Floats:
+        """Prior mean of log(best / time), shape ``[n]``, of features ``[n, d]``; never above 0."""
+        if not self.boosters:
+            return np.zeros(len(features))
+        total = sum(np.asarray(booster.predict(features, num_threads=1)) for booster in self.boosters)
+        return np.minimum(total / len(self.boosters), 0.0)
+
+    def to_text(self) -> list[str]:
+        """LightGBM's own text of each model."""
+        return [booster.model_to_string(num_iteration=-1) for booster in self.boosters]
+
+    @classmethod
+    def from_text(cls, texts: Sequence[str]) -> TreeMean:
+        """Inverse of :meth:`to_text`."""
+        return cls([lgb.Booster(model_str=text) for text in texts])
+
+
+def fit_tree_mean(
+    features: Sequence[Floats],
+    targets: Sequence[Floats],
+    groups: Sequence[str],
+    names: Sequence[str],
+    options: MeanOptions,
+    progress: Progress | None = None,
+) -> tuple[TreeMean, list[Floats]]:
+    """Cross-fit the trees.
+
+    Args:
+        features: a task's design matrix, ``[n_configs, d]``.
+        targets: its log(best / time), ``[n_configs]``; NaN where a config is not correct.
+        groups: tasks of one group (the same shape on two devices) are left out together.
+        names: names of the ``d`` features.
+        options: how.
+        progress: told after each fold.
+
+    Returns:
+        The averaged trees, and for each task the prediction by the trees that did not see it.
+    """
+    fold_of = _folds(groups, options)
+    n_folds = max(fold_of) + 1
+    done = 0
+
+    def one_fold(fold: int) -> lgb.Booster:
+        nonlocal done
+        train = [task for task in range(len(features)) if fold_of[task] != fold] or list(range(len(features)))
+        booster = _grow([features[task] for task in train], [targets[task] for task in train], names, options, fold)
+        done += 1
+        if progress is not None:
+            progress("prior mean", done / n_folds)
+        return booster
+
+    with ThreadPoolExecutor(max_workers=options.n_jobs) as workers:
+        boosters = list(workers.map(one_fold, range(n_folds)))
+    left_out = [TreeMean([boosters[fold]]).predict(x) for fold, x in zip(fold_of, features, strict=True)]
+    return TreeMean(boosters), left_out
+
+
+def _folds(groups: Sequence[str], options: MeanOptions) -> list[int]:
+    distinct = sorted(set(groups))
+    n_folds = max(1, min(options.n_folds, len(distinct)))
+    shuffled = np.random.default_rng(options.seed).permutation(len(distinct))
+    fold_of = {distinct[at]: place % n_folds for place, at in enumerate(shuffled)}
+    return [fold_of[group] for group in groups]
+
+
+def _grow(
+    features: Sequence[Floats], targets: Sequence[Floats], names: Sequence[str], options: MeanOptions, fold: int
+) -> lgb.Booster:
+    x, y = np.concatenate(features), np.concatenate(targets)
+    # Every task weighs the same, however large its pool.
+    weight = np.concatenate([np.full(len(target), 1.0 / len(target)) for target in targets])
+    drawn = np.random.default_rng([options.seed, fold]).random(len(y))
+    near = y >= np.log(options.near)
+    used = np.isfinite(y) & (near | (drawn < options.keep))
+    weight = weight * np.where(near, 1.0, 1.0 / options.keep)
+    x, y, weight = x[used], np.maximum(y[used], options.floor), weight[used]
+    weight = weight * (np.exp(options.weight_power * y) + 0.05)
+    parameters = {
+        "objective": "l2",
+        "learning_rate": options.learning_rate,
+        "num_leaves": options.n_leaves,
+        "feature_fraction": options.feature_fraction,
+        "bagging_fraction": 0.8,
+        "bagging_freq": 1,
+        "min_data_in_leaf": 20,
+        "lambda_l2": 1.0,
+        "max_bin": 63,
+        "seed": options.seed * 100 + fold,
+        "num_threads": 1,
+        "deterministic": True,
+        "force_col_wise": True,
+        "verbose": -1,
+    }
+    data = lgb.Dataset(x, y, weight=weight / weight.mean(), feature_name=list(names))
+    return lgb.train(parameters, data, num_boost_round=options.n_trees)

@@ -1,0 +1,80 @@
+"""The schema of every cfg. A misspelt key or a value of a wrong type fails when the cfg is composed, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+
+@dataclass
+class KernelCfg:
+    """The kernel: a built-in name or ``package.module`` of a spec."""
+
+    name: str = MISSING
+
+
+@dataclass
+class DeviceCfg:
+    """The device whose tables are replayed, by key."""
+
+    name: str = MISSING
+
+
+@dataclass
+class SplitCfg:
+    """Which tables: the name of their file."""
+
+    name: str = MISSING
+
+
+@dataclass
+class ShapesCfg:
+    """Which tasks of the split: all, or ``n_tasks`` from the fastest to the slowest in even steps."""
+
+    n_tasks: int | None = None
+
+
+@dataclass
+class EvaluatorCfg:
+    """What replay adds to the recorded readings: log-normal noise, and a share of trials that fail."""
+
+    noise_log_sd: float = 0.0
+    failing_share: float = 0.0
+
+
+@dataclass
+class MethodCfg:
+    """A searcher and its parts. The parts' own arguments are checked when they are built."""
+
+    searcher: dict[str, Any] = MISSING
+    surrogate: dict[str, Any] | None = None
+    acquisition: dict[str, Any] | None = None
+
+
+@dataclass
+class CompareCfg:
+    """Methods × tasks × seeds.
+
+    ``tables`` is the folder of recorded tables; null stands for ``data/`` here or in the checkout. ``n_resamples``
+    is for the bootstrap bands.
+    """
+
+    name: str = MISSING
+    kernel: KernelCfg = field(default_factory=KernelCfg)
+    device: DeviceCfg = field(default_factory=DeviceCfg)
+    split: SplitCfg = field(default_factory=SplitCfg)
+    shapes: ShapesCfg = field(default_factory=ShapesCfg)
+    evaluator: EvaluatorCfg = field(default_factory=EvaluatorCfg)
+    methods: dict[str, MethodCfg] = field(default_factory=dict)
+    trials: int = 20
+    n_seeds: int = 3
+    tables: str | None = None
+    n_resamples: int = 2000
+
+
+def register() -> None:
+    """Make the schema known to Hydra; entry points call this before they compose."""
+    ConfigStore.instance().store(name="compare_schema", node=CompareCfg)
