@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from bo_tuner.errors import UserError
 from bo_tuner.evaluators.exhaustive import Baseline, Row, time_all
 from bo_tuner.space import Config
 from bo_tuner.study import Status
 from bo_tuner.task import Device, Task
+
+#: Answers calls on a pipe: (pipe, n_sms, process id of the parent).
+Serve = Callable[[Connection, int | None, int], None]
 
 #: Seconds without a sign of life after which the process is taken for hung.
 SILENCE_S = 60.0
@@ -30,13 +34,24 @@ class WorkerDied(RuntimeError):
 
 
 class GpuWorker:
-    """Parent's side of the timing process."""
+    """Parent's side of the timing process.
 
-    def __init__(self, n_sms: int | None = None) -> None:
-        self._n_sms = n_sms
+    Args:
+        n_sms: use only so many multiprocessors.
+        serve: what the process runs; tests put a stand-in here.
+
+    Raises:
+        UserError: there is no GPU that works.
+    """
+
+    def __init__(self, n_sms: int | None = None, serve: Serve | None = None) -> None:
+        self._n_sms, self._serve = n_sms, serve or _serve
         self._process: Any = None
         self.device: Device
-        self.device, self.versions = self._call("describe")
+        try:
+            self.device, self.versions = self._call("describe")
+        except WorkerDied as death:
+            raise UserError(f"GPU: cannot be used ({death})") from None
 
     def time_all(self, task: Task, configs: Sequence[Config]) -> tuple[list[Row], list[Baseline], dict[str, Any]]:
         """Time every config; one that kills the process is found, recorded as a failure and left out.
@@ -85,7 +100,7 @@ class GpuWorker:
         if self._process is None:
             context = multiprocessing.get_context("spawn")
             self._pipe, theirs = context.Pipe()
-            self._process = context.Process(target=_serve, args=(theirs, self._n_sms, os.getpid()), daemon=True)
+            self._process = context.Process(target=self._serve, args=(theirs, self._n_sms, os.getpid()), daemon=True)
             self._process.start()
             theirs.close()
         positions: list[int] = []
@@ -113,7 +128,6 @@ def _serve(pipe: Connection, n_sms: int | None, parent: int) -> None:
     """Child's side: answer calls until the parent is gone."""
     import torch
 
-    from bo_tuner.errors import UserError
     from bo_tuner.evaluators.session import TOLERANCE, GpuSession, sm_clock_mhz
 
     session: GpuSession | None = None

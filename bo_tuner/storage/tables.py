@@ -181,9 +181,9 @@ class _Columns:
             column = rows[p.name]
             self.absent[p.name] = np.asarray(column.is_null())
             filled = column.fill_null(p.values[0] if p.neutral is None else p.neutral)
-            self.values[p.name] = np.array(filled.to_pylist()) if isinstance(p.values[0], str) else filled.to_numpy()
+            self.values[p.name] = _strings(filled) if isinstance(p.values[0], str) else filled.to_numpy()
         self.codes = config_codes(spec.space.parameters, self.values)
-        self.status = np.array(rows["status"].to_pylist())
+        self.status = _strings(rows["status"])
         floats = ("screening_us", "final_us", "compile_s")
         self.floats = {name: rows[name].to_numpy().astype(np.float64) for name in floats}
         self.n_final = rows["n_final_readings"].fill_null(0).to_numpy().astype(np.int64)
@@ -194,7 +194,7 @@ class _Columns:
                 raise UserError(f"{path}: {name}: a correct config has a time that is not finite and positive")
             if not np.all(np.isnan(values[~correct])):
                 raise UserError(f"{path}: {name}: a config that is not correct has a time")
-        unknown = sorted({str(word) for word in self.status.tolist()} - {status.value for status in Status})
+        unknown = sorted(set(rows["status"].unique().to_pylist()) - {status.value for status in Status})
         if unknown:
             raise UserError(
                 f"{path}: status: {unknown[0]!r} is not one of {', '.join(status.value for status in Status)}"
@@ -235,6 +235,14 @@ class _Columns:
 
     def _config(self, row: int) -> str:
         return config_key({name: values[row] for name, values in self.values.items() if not self.absent[name][row]})
+
+
+def _strings(column: pa.ChunkedArray) -> NDArray[np.str_]:
+    """A text column as a NumPy array; few distinct values, so each is converted once."""
+    encoded = column.combine_chunks().dictionary_encode()
+    words = np.array(encoded.dictionary.to_pylist() or [""])
+    strings: NDArray[np.str_] = words[encoded.indices.to_numpy()]
+    return strings
 
 
 def _group_by_shape(rows: pa.Table, spec: KernelSpec) -> dict[tuple[int, ...], NDArray[np.int64]]:

@@ -38,8 +38,8 @@ class MeanOptions:
     """
 
     n_folds: int = 5
-    n_trees: int = 500
-    learning_rate: float = 0.05
+    n_trees: int = 300
+    learning_rate: float = 0.07
     n_leaves: int = 31
     feature_fraction: float = 0.4
     floor: float = -3.0
@@ -61,11 +61,11 @@ class TreeMean:
         self.boosters = tuple(boosters)
 
     def predict(self, features: Floats) -> Floats:
-        """Prior mean of log(best / time), shape ``[n]``, of features ``[n, d]``; never above 0."""
+        """Prior mean of log(best / time), shape ``[n]``, of features ``[n, d]``."""
         if not self.boosters:
             return np.zeros(len(features))
         total = sum(np.asarray(booster.predict(features, num_threads=1)) for booster in self.boosters)
-        return np.minimum(total / len(self.boosters), 0.0)
+        return np.asarray(total / len(self.boosters), dtype=np.float64)
 
     def to_text(self) -> list[str]:
         """LightGBM's own text of each model."""

@@ -147,7 +147,7 @@ def noise_curve(tables: Sequence[TaskTable]) -> Curve:
 
 
 def greedy_portfolio(tables: Sequence[TaskTable], n: int = 32) -> NDArray[np.int64]:
-    """Codes of the configs that, in turn, raise the sources' mean best efficiency most (greedy set cover); at most ``n``."""
+    """Codes of at most ``n`` configs that, in turn, raise the sources' mean best efficiency most (greedy cover)."""
     all_codes = [pool_codes(table.pool) for table in tables]
     codes = np.unique(np.concatenate(all_codes))
     efficiency = np.zeros((len(tables), len(codes)))

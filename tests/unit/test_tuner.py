@@ -18,7 +18,9 @@ def random_searcher(seed: int = 0) -> Searcher:
 
 def test_spends_the_budget_and_tells_callbacks() -> None:
     heard: list[Trial] = []
-    study = tune(target().task, random_searcher(), ReplayEvaluator(target()), 7, method="random", callbacks=[heard.append])
+    study = tune(
+        target().task, random_searcher(), ReplayEvaluator(target()), 7, method="random", callbacks=[heard.append]
+    )
     assert len(study.trials) == 7
     assert tuple(heard) == study.trials
     assert [trial.index for trial in study.trials] == list(range(7))

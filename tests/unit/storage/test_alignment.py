@@ -24,7 +24,9 @@ values = st.one_of(
 def test_codes_count_the_product_of_all_values(columns: list[list[int | str]]) -> None:
     parameters = [categorical(f"p{at}", tuple(column)) for at, column in enumerate(columns)]
     product = list(itertools.product(*columns))
-    codes = config_codes(parameters, {p.name: np.array(c) for p, c in zip(parameters, zip(*product, strict=True), strict=True)})
+    codes = config_codes(
+        parameters, {p.name: np.array(c) for p, c in zip(parameters, zip(*product, strict=True), strict=True)}
+    )
     assert codes.tolist() == list(range(len(product)))
 
 
@@ -39,7 +41,7 @@ def test_a_config_keeps_its_code_in_another_task() -> None:
     assert len(small) != len(large)
     at = find_codes(pool_codes(small), pool_codes(large))
     shared = np.flatnonzero(at >= 0)
-    assert 0 < len(shared)
+    assert len(shared) > 0
     for row in shared[::17]:
         a, b = small.config(int(at[row])), large.config(int(row))
         assert {**a, "split": 1} == {**b, "split": 1} or a == b
@@ -68,6 +70,11 @@ def test_fingerprint_sees_values_kinds_and_rules() -> None:
 
     same = space_fingerprint(ToySpec())
     assert same == space_fingerprint(SPEC)
-    others = {changed(0, values=(16, 32)), changed(1, kind="categorical"), changed(5, launch=False), changed(4, neutral=8)}
+    others = {
+        changed(0, values=(16, 32)),
+        changed(1, kind="categorical"),
+        changed(5, launch=False),
+        changed(4, neutral=8),
+    }
     assert same not in others
     assert len(others) == 4
