@@ -24,7 +24,7 @@ _HOMES = {
     "tune": "tuner",
 }
 
-__all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604 - names of the table above
+__all__ = ["__version__", *sorted(_HOMES)]
 
 
 def __getattr__(name: str) -> Any:

@@ -38,20 +38,19 @@ class ShapesCfg:
 
 
 @dataclass
-class EvaluatorCfg:
-    """What replay adds to the recorded readings: log-normal noise, and a share of trials that fail."""
+class AcquisitionCfg:
+    """An acquisition of ``bo_tuner.acquisition``, by its name."""
 
-    noise_log_sd: float = 0.0
-    failing_share: float = 0.0
+    name: str = MISSING
 
 
 @dataclass
 class MethodCfg:
-    """A searcher and its parts. The parts' own arguments are checked when they are built."""
+    """A searcher and its parts, see ``experiments/parts.py``, whose functions check their own arguments."""
 
     searcher: dict[str, Any] = MISSING
     surrogate: dict[str, Any] | None = None
-    acquisition: dict[str, Any] | None = None
+    acquisition: AcquisitionCfg | None = None
 
 
 @dataclass
@@ -67,7 +66,6 @@ class CompareCfg:
     device: DeviceCfg = field(default_factory=DeviceCfg)
     split: SplitCfg = field(default_factory=SplitCfg)
     shapes: ShapesCfg = field(default_factory=ShapesCfg)
-    evaluator: EvaluatorCfg = field(default_factory=EvaluatorCfg)
     methods: dict[str, MethodCfg] = field(default_factory=dict)
     trials: int = 20
     n_seeds: int = 3

@@ -22,3 +22,13 @@ def toy_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split, n_tasks, seed in (("train", N_TRAIN, 1), ("validation", N_VALIDATION, 2)):
         write_toy(root / "toy" / "nvidia_h200" / f"{split}.parquet", ToySpec(), n_tasks, seed)
     return root
+
+
+@pytest.fixture(scope="session")
+def toy_prior_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prior trained on the toy's train tables."""
+    from tests.toy_prior import toy_prior  # imports torch, which many tests do without
+
+    path = tmp_path_factory.mktemp("prior") / "toy.safetensors"
+    toy_prior().save(path)
+    return path

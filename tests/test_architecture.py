@@ -13,7 +13,19 @@ import pytest
 import bo_tuner
 
 PACKAGE = Path(bo_tuner.__file__).parent
-HEAVY = ("torch", "triton", "pandas", "numpy", "scipy", "pyarrow", "botorch", "gpytorch", "lightgbm", "matplotlib", "rich")
+HEAVY = {
+    "torch",
+    "triton",
+    "pandas",
+    "numpy",
+    "scipy",
+    "pyarrow",
+    "botorch",
+    "gpytorch",
+    "lightgbm",
+    "matplotlib",
+    "rich",
+}
 
 
 def loaded_by(code: str) -> set[str]:
@@ -30,7 +42,7 @@ def loaded_by(code: str) -> set[str]:
     ids=["import", "help"],
 )
 def test_start_is_light(code: str) -> None:
-    assert not loaded_by(code) & set(HEAVY)
+    assert not loaded_by(code) & HEAVY
 
 
 @pytest.mark.parametrize("module", ["kernels", "kernels.gemm", "kernels.attention", "space", "storage.tables", "tuner"])

@@ -20,7 +20,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)))
 GREY = "0.55"
 
-STYLE = {
+STYLE: dict[Any, object] = {
     "figure.dpi": 120,
     "savefig.dpi": 160,
     "font.size": 9,
@@ -57,25 +57,29 @@ def sample_efficiency(curves: pd.DataFrame, axes: Axes, *, random: pd.DataFrame 
         title: what the panel is about.
     """
     if random is not None:
-        axes.plot(random["trial"], random["mean"], color=GREY, linewidth=1.4, label="random (exact)", zorder=1)
+        axes.plot(random["trial"], random["mean"], color=GREY, linewidth=1.4, label="random (expected)", zorder=1)
     for method, curve, style in _styled(curves):
-        axes.fill_between(curve["trial"], curve["low"], curve["high"], color=style["color"], alpha=0.15, linewidth=0)
+        axes.fill_between(curve["trial"], curve["low"], curve["high"], color=style["color"], alpha=0.12, linewidth=0)
         axes.plot(curve["trial"], curve["mean"], label=method, **style)
     axes.axhline(1.0, color="0.3", linewidth=0.8, zorder=0)
     axes.set(xlabel="trials (failed ones count)", ylabel="efficiency of the chosen config", title=title)
     axes.set_ylim(top=1.01)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    return _finish(axes, curves, "lower right")
+    _ticks(axes, curves)
+    axes.legend(loc="lower right")
+    return axes
 
 
 def regret(curves: pd.DataFrame, axes: Axes, *, title: str = "") -> Axes:
     """Simple regret against trials, log scale; columns as for ``sample_efficiency``."""
     for method, curve, style in _styled(curves):
-        axes.fill_between(curve["trial"], curve["low"], curve["high"], color=style["color"], alpha=0.15, linewidth=0)
+        axes.fill_between(curve["trial"], curve["low"], curve["high"], color=style["color"], alpha=0.12, linewidth=0)
         axes.plot(curve["trial"], curve["mean"], label=method, **style)
     axes.set_yscale("log")
     axes.set(xlabel="trials (failed ones count)", ylabel="regret, log(time / best time)", title=title)
-    return _finish(axes, curves, "best")
+    _ticks(axes, curves)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))  # curves fill the panel from corner to corner
+    return axes
 
 
 def _styled(curves: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:
@@ -84,9 +88,7 @@ def _styled(curves: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, dict[str,
         yield method, curves[curves["method"] == method], style
 
 
-def _finish(axes: Axes, curves: pd.DataFrame, legend: str) -> Axes:
+def _ticks(axes: Axes, curves: pd.DataFrame) -> None:
     last = int(curves["trial"].max())
     axes.set_xlim(0.5, last + 0.5)
-    axes.set_xticks([1, *range(5, last + 1, 5)] if last >= 5 else range(1, last + 1))
-    axes.legend(loc=legend)
-    return axes
+    axes.set_xticks([1, *range(5, last + 1, 5)] if last > 10 else range(1, last + 1))

@@ -5,22 +5,28 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from bo_tuner.commands.arguments import parse_kernel
+from bo_tuner.errors import UserError
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="table file, or folder of table files")
+    parser.add_argument(
+        "--kernel", metavar="NAME", help="package.module of the spec, for a kernel that is not built in"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check every file; the first fault ends with exit code 2."""
-    from bo_tuner.errors import UserError
     from bo_tuner.storage.tables import check_tables
 
+    spec = parse_kernel(arguments.kernel) if arguments.kernel else None
     for path in arguments.paths:
         files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         files = [file for file in files if not file.stem.endswith("_tasks")]
         if not files:
             raise UserError(f"PATH: {path} holds no table file (*.parquet)")
         for file in files:
-            print(f"{file}: {check_tables(file)}")
+            print(f"{file}: {check_tables(file, spec)}")
     return 0

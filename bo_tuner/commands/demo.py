@@ -16,6 +16,7 @@ from bo_tuner.commands.arguments import (
     parse_kernel,
     positive,
 )
+from bo_tuner.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from bo_tuner.storage.tables import TaskTable
 
 KERNELS = ("gemm", "attention")
+
+INTRODUCTION = """\
+Replaying tables in which every valid config was timed on a GPU. None of these shapes was among those that the prior
+learned from. "chosen" is what meta_gp took after its trials; "random's" is random search's expected efficiency.
+"""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", metavar="N", type=positive, default=DEFAULT_TRIALS, help="budget (default: 20)")
     add_tables(parser)
     add_device(parser, "device of the tables (default: the only one there, or nvidia_h200)")
-    parser.add_argument("--prior", metavar="FILE", type=Path, help="meta-trained prior (default: the one shipped)")
+    parser.add_argument("--prior", metavar="FILE", type=Path, help="prior of the one kernel (default: the one shipped)")
     parser.add_argument("--out", metavar="DIR", type=Path, default=Path("outputs"), help="folder (default: outputs)")
 
 
@@ -52,9 +58,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Replay every kernel, print its table, draw the plot."""
     from bo_tuner.commands.screen import console
 
+    kernels = arguments.kernels or KERNELS
+    if arguments.prior and len(kernels) > 1:
+        raise UserError(f"--prior: fits one kernel, and {len(kernels)} are asked for")
     out = console()
+    out.print(INTRODUCTION, highlight=False, soft_wrap=True)
     found = []
-    for name in arguments.kernels or KERNELS:
+    for name in kernels:
         found.append(_replay(name, arguments))
         out.print(_table(found[-1], arguments.trials))
         out.print(_verdict(found[-1], arguments.trials), highlight=False)
@@ -67,12 +77,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _replay(name: str, arguments: argparse.Namespace) -> Replayed:
     from bo_tuner.commands.figures import random_curves
-    from bo_tuner.commands.locate import load_prior, read_split, spread, tables_root
+    from bo_tuner.commands.locate import prior_of_method, read_split, spread, tables_root
     from bo_tuner.commands.screen import Bar
     from bo_tuner.protocol import verify
 
     spec = parse_kernel(name)
-    prior = load_prior(DEFAULT_METHOD, spec, arguments.prior)
+    prior = prior_of_method(DEFAULT_METHOD, spec, arguments.prior)
     tables = read_split(tables_root(arguments.tables), spec, arguments.device, "validation")
     tables = spread(tables, arguments.shapes)
     bar = Bar(f"{spec.name}: shape", len(tables))
@@ -100,19 +110,20 @@ def _table(found: Replayed, n_trials: int) -> Table:
     device = found.tables[0].task.device.name
     table = Table(title=f"{found.kernel} on {device}: {n_trials} trials a shape", title_justify="left")
     table.add_column("shape", no_wrap=True)
-    for column in ("configs", "best of all", "meta_gp", "efficiency", "random", "library"):
+    for column in ("configs", "best of all", "chosen", "efficiency", "random's", "library"):
         table.add_column(column, justify="right")
     last = found.studies[found.studies["trial"] == n_trials].set_index("task")
-    random = found.random[found.random["trial"] == n_trials].set_index("task")
+    final_us, efficiency = last["final_us"].to_dict(), last["efficiency"].to_dict()
+    random = found.random[found.random["trial"] == n_trials].set_index("task")["efficiency"].to_dict()
     for one in found.tables:
-        chosen = last.loc[one.task.key]
+        key = one.task.key
         table.add_row(
             one.task.shape_key.replace("-", " "),
             f"{len(one):,}",
             microseconds(one.best_us),
-            microseconds(chosen["final_us"]),
-            f"{chosen['efficiency']:.1%}",
-            f"{random.loc[one.task.key, 'efficiency']:.1%}",
+            microseconds(final_us[key]),
+            f"{efficiency[key]:.1%}",
+            f"{random[key]:.1%}",
             microseconds(one.library_us),
         )
     return table
@@ -122,14 +133,15 @@ def _verdict(found: Replayed, n_trials: int) -> str:
     last = found.studies[found.studies["trial"] == n_trials]["efficiency"]
     random = found.random[found.random["trial"] == n_trials]["efficiency"]
     return (
-        f"After {n_trials} trials meta_gp runs at {last.mean():.1%} of the best of all configs (worst shape {last.min():.1%}), "
-        f"random search at {random.mean():.1%}; {found.seconds_per_run:.2f} s a shape."
+        f"After {n_trials} trials meta_gp runs at {last.mean():.1%} of the best of all configs"
+        f" (worst shape {last.min():.1%}), random search at {random.mean():.1%}; {found.seconds_per_run:.2f} s a shape."
     )
 
 
 def _draw(found: list[Replayed], path: Path) -> str:
     """Draw one panel a kernel; returns what to tell about it."""
     from bo_tuner.analysis.curves import mean_curves
+    from bo_tuner.commands.figures import mean_random_curve
 
     try:
         from bo_tuner.analysis import plots
@@ -138,9 +150,9 @@ def _draw(found: list[Replayed], path: Path) -> str:
     with plots.figure(path, n_columns=len(found)) as panels:
         for one, axes in zip(found, panels, strict=True):
             curves = mean_curves(one.studies)
-            random = one.random.groupby("trial", as_index=False)["efficiency"].mean()
+            random = mean_random_curve(one.tables, int(one.studies["trial"].max()))
             title = f"{one.kernel}, {len(one.tables)} unseen shapes, {one.tables[0].task.device.name}"
-            plots.sample_efficiency(curves, axes, random=random.rename(columns={"efficiency": "mean"}), title=title)
+            plots.sample_efficiency(curves, axes, random=random, title=title)
     return f"Plot: {path}"
 
 

@@ -44,6 +44,14 @@ def random_curves(tables: Sequence[TaskTable], n_trials: int) -> pd.DataFrame:
     )
 
 
+def mean_random_curve(tables: Sequence[TaskTable], n_trials: int) -> pd.DataFrame:
+    """The mean over tasks of ``random_curves``: ``trial`` and ``mean``, as the plot takes them."""
+    import pandas as pd
+
+    per_task = random_curves(tables, n_trials).pivot(index="task", columns="trial", values="efficiency")
+    return pd.DataFrame({"trial": range(1, n_trials + 1), "mean": per_task.mean().to_numpy()})
+
+
 def random_statistics(tables: Sequence[TaskTable], n_trials: int) -> dict[str, dict[str, float]]:
     """The statistics over tasks of random search's expectation, by reported number of trials."""
     from bo_tuner.protocol import REPORTED_TRIALS, tail_statistics

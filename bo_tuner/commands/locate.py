@@ -73,31 +73,13 @@ def spread(tables: Sequence[TaskTable], n: int) -> list[TaskTable]:
     return [ordered[round(step * (len(ordered) - 1) / max(n - 1, 1))] for step in range(n)]
 
 
-def shipped_prior(spec: KernelSpec) -> Path:
-    """Where the prior of a built-in kernel is."""
-    return Path(bo_tuner.__file__).parent / "pretrained" / f"{spec.name}.safetensors"
-
-
-def load_prior(method: str, spec: KernelSpec, given: Path | None) -> MetaGP | None:
+def prior_of_method(method: str, spec: KernelSpec, given: Path | None) -> MetaGP | None:
     """The prior that a method needs: the given one, else the shipped one; None for a method that needs none.
 
     Raises:
         UserError: there is no such file, or it does not fit the kernel.
     """
+    from bo_tuner.pretrained import load_prior
     from bo_tuner.searchers import needs_prior
 
-    if not needs_prior(method):
-        return None
-    path = given or shipped_prior(spec)
-    if not path.is_file():
-        wanted = f"{given} is no file" if given else f"none is shipped for {spec.name}"
-        raise UserError(f"--prior: {wanted}; train one with: bo-tuner meta-train {_kernel_word(spec)}")
-    from bo_tuner.surrogates.meta_gp import MetaGP
-
-    return MetaGP.load(path, spec)
-
-
-def _kernel_word(spec: KernelSpec) -> str:
-    """How the command line names a kernel: a built-in one by its name, any other by its module."""
-    module = type(spec).__module__
-    return spec.name if module.startswith("bo_tuner.") else module
+    return load_prior(spec, given) if needs_prior(method) else None

@@ -95,13 +95,13 @@ def _live(arguments: argparse.Namespace, spec: KernelSpec, shape: dict[str, int]
 def _search(arguments: argparse.Namespace, spec: KernelSpec, task: Task, evaluator: Evaluator) -> tuple[Study, bool]:
     """Run the loop; an interrupt ends it and keeps the finished trials."""
     from bo_tuner.commands.ledger import Progress
-    from bo_tuner.commands.locate import load_prior
+    from bo_tuner.commands.locate import prior_of_method
     from bo_tuner.searchers import make_searcher
     from bo_tuner.study import Study
     from bo_tuner.tuner import tune
 
     method, seed = arguments.method, arguments.seed
-    searcher = make_searcher(method, spec, task, seed=seed, prior=load_prior(method, spec, arguments.prior))
+    searcher = make_searcher(method, spec, task, seed=seed, prior=prior_of_method(method, spec, arguments.prior))
     progress = Progress(arguments.trials, quiet=arguments.quiet)
     try:
         study = tune(task, searcher, evaluator, arguments.trials, method=method, seed=seed, callbacks=[progress])

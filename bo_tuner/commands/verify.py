@@ -35,14 +35,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the protocol, print the summary, write the figures."""
     from bo_tuner.analysis.tables import efficiency_table
     from bo_tuner.commands.figures import library_ratios, random_statistics, summary_frame
-    from bo_tuner.commands.locate import load_prior, read_split, tables_root
+    from bo_tuner.commands.locate import prior_of_method, read_split, tables_root
     from bo_tuner.commands.screen import Bar, console
     from bo_tuner.protocol import summarise, verify
 
     spec = parse_kernel(arguments.kernel)
     check_method(arguments.method)
     check_output(arguments.json)
-    prior = load_prior(arguments.method, spec, arguments.prior)
+    prior = prior_of_method(arguments.method, spec, arguments.prior)
     tables = read_split(tables_root(arguments.tables), spec, arguments.device, arguments.split)
     bar = Bar("shape", len(tables), quiet=arguments.quiet)
     start = time.perf_counter()

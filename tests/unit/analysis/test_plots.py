@@ -25,7 +25,7 @@ def test_sample_efficiency_draws_means_bands_and_the_grey_reference(tmp_path: Pa
         assert plots.sample_efficiency(CURVES, axes, random=reference, title="toy") is axes
         lines = {str(line.get_label()): line for line in axes.lines}
         np.testing.assert_allclose(lines["meta_gp"].get_ydata(), CURVES["mean"][:20])
-        assert lines["random (exact)"].get_color() == plots.GREY
+        assert lines["random (expected)"].get_color() == plots.GREY
         assert lines["meta_gp"].get_linestyle() != lines["random"].get_linestyle()
         assert len(axes.collections) == 2
         assert axes.get_xticks().tolist() == [1, 5, 10, 15, 20]

@@ -38,7 +38,11 @@ BAD = {
     "no shapes": ("shapes gemm --sample 0", "--sample: '0'"),
     "missing table folder": ("tune gemm M=1 N=32 K=32 --replay --tables /nowhere", "--tables: /nowhere is no folder"),
     "missing table": ("check /nowhere.parquet", "/nowhere.parquet"),
-    "draw without a seed": ("collect gemm --sample 2 --seed 1 --sample 3", "--seed: is given 1 times, --sample 2 times"),
+    "draw without a seed": ("collect gemm --sample 2 --seed 1 --sample 3", "--seed: is given 1 times, --sample 2"),
+    "unknown method": ("verify gemm --method magic", "--method: 'magic' is not one of"),
+    "missing prior": ("verify gemm --prior /nowhere", "prior: /nowhere is no file"),
+    "unwritable file": ("verify gemm --json /nowhere/x.json", "file: /nowhere/x.json cannot be written"),
+    "one prior for two kernels": ("demo --prior x", "--prior: fits one kernel, and 2 are asked for"),
     "collect without a sample": ("collect gemm --seed 1", "--sample"),
 }
 

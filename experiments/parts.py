@@ -1,0 +1,50 @@
+"""What ``_target_`` names in a cfg: functions that make a surrogate or a searcher. ``build.py`` calls them.
+
+A surrogate function takes the kernel's spec; a searcher function takes the task's spec, the task, the seed and the
+method's other parts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bo_tuner.errors import UserError
+from bo_tuner.kernels import KernelSpec
+from bo_tuner.pretrained import load_prior
+from bo_tuner.searchers import Searcher, make_searcher
+from bo_tuner.searchers.bayesian import BayesianSearcher
+from bo_tuner.surrogates import Surrogate
+from bo_tuner.surrogates.cold_gp import ColdGP
+from bo_tuner.surrogates.meta_gp import MetaGP
+from bo_tuner.task import Task
+
+
+def meta_gp(spec: KernelSpec, *, prior: str | None, **options: Any) -> Surrogate:
+    """The meta-trained GP with a prior from a file (or the shipped one) and options of its own."""
+    return load_prior(spec, Path(prior) if prior else None, **options)
+
+
+def cold_gp(spec: KernelSpec, **options: Any) -> Surrogate:
+    """A GP without a learned prior."""
+    return ColdGP(**options)
+
+
+def bayesian(
+    spec: KernelSpec, task: Task, seed: int, surrogate: Surrogate | None, acquisition: str | None, *, n_random: int
+) -> Searcher:
+    """Bayesian optimization with the method's surrogate and acquisition."""
+    if surrogate is None or acquisition is None:
+        raise UserError("method: a Bayesian searcher needs a surrogate and an acquisition")
+    return BayesianSearcher(spec.pool(task), surrogate, acquisition, n_random=n_random, seed=seed)
+
+
+def registered(
+    spec: KernelSpec, task: Task, seed: int, surrogate: Surrogate | None, acquisition: str | None, *, method: str
+) -> Searcher:
+    """A method of ``bo_tuner.searchers`` by its name; it brings its own acquisition, if it has one."""
+    if acquisition is not None:
+        raise UserError(f"acquisition: {method} chooses its own, leave it out")
+    if not isinstance(surrogate, MetaGP | None):
+        raise UserError(f"surrogate: {method} takes a meta-trained prior or none")
+    return make_searcher(method, spec, task, seed=seed, prior=surrogate)
