@@ -1,12 +1,11 @@
 """Record the ground truth: time every valid config of sampled shapes on this machine's GPU.
 
-One finished task is one atomically written part file; a killed run loses at most the task in flight and goes on where it
-stopped. When all shapes of a split are there, the parts become ``<out>/<kernel>/<device>/<split>.parquet``.
+One finished task is one atomically written part file; a killed run loses at most the task in flight and goes on
+where it stopped. When all shapes of a split are there, the parts become ``<out>/<kernel>/<device>/<split>.parquet``.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from bo_tuner.evaluators.compiling import CompilePool, CompileResult
 from bo_tuner.evaluators.exhaustive import Baseline, Row
 from bo_tuner.evaluators.worker import GpuWorker, WorkerDied
 from bo_tuner.kernels.spec import TRAIN_SEED, VALIDATION_SEED, KernelSpec
+from bo_tuner.space import Config
 from bo_tuner.storage.schema import device_to_json, tasks_path
 from bo_tuner.storage.tables import read_frames, write_tables
 from bo_tuner.study import Status
@@ -105,7 +105,7 @@ def _compile(
     spec: KernelSpec, compilers: CompilePool, tasks: Sequence[Task], listener: Listener
 ) -> dict[Any, CompileResult]:
     """Compile every distinct build of the tasks, by build key."""
-    jobs = {}
+    jobs: dict[Any, tuple[Task, Config]] = {}
     for task in tasks:
         for config in spec.pool(task):
             jobs.setdefault(spec.program.build(config, task).key, (task, config))
@@ -123,7 +123,7 @@ class _Book:
         self._parts = self.path.with_suffix(".parts")
         self._metadata = {
             "device": device_to_json(worker.device),
-            "source_hash": _source_hash(spec),
+            "source_hash": spec.source_hash,
             "timing_policy": json.dumps(worker.versions["timing"] | exhaustive.POLICY),
             "versions": json.dumps(worker.versions["software"]),
         }
@@ -151,10 +151,8 @@ class _Book:
             rows[i] = row
         for row, build in zip(rows, builds, strict=True):
             row.compile_s = build.compile_s
-        frame = pd.DataFrame(
-            {**{key: [size] * len(pool) for key, size in task.shape.items()}, **_config_columns(pool)}
-            | exhaustive.columns_of(rows)
-        )
+        columns = {**{key: [size] * len(pool) for key, size in task.shape.items()}, **_config_columns(pool)}
+        frame = pd.concat([pd.DataFrame(columns), pd.DataFrame(exhaustive.records_of(rows))], axis=1)
         seconds = time.perf_counter() - start
         summary = {
             **task.shape,
@@ -168,7 +166,8 @@ class _Book:
             self._parts / f"{task.shape_key}.parquet", self._spec, frame, pd.DataFrame([summary]), self._metadata
         )
         best, library = frame["final_us"].min(), summary["library_us"]
-        return f"{task.shape_key}: {len(pool)} configs in {seconds:.1f} s, best {best:.1f} us, library/best {library / best:.2f}"
+        ratio = "no library" if library is None else f"library/best {library / best:.2f}"
+        return f"{task.shape_key}: {len(pool)} configs in {seconds:.1f} s, best {best:.1f} us, {ratio}"
 
     def merge(self) -> Path:
         """Put the parts into the split's table and remove them."""
@@ -214,11 +213,3 @@ def _baseline_columns(baselines: Sequence[Baseline]) -> dict[str, Any]:
         "library_us": None if name is None else medians[name],
         "baselines": json.dumps({key: round(value, 3) for key, value in medians.items()}),
     }
-
-
-def _source_hash(spec: KernelSpec) -> str:
-    """Hash of the jit source, which a table is only true of."""
-    import importlib
-
-    source = Path(str(importlib.import_module(spec.program_module).__file__)).read_bytes()
-    return hashlib.sha256(source).hexdigest()[:16]

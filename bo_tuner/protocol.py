@@ -54,10 +54,14 @@ def verify(
         reading), final_us, status, compile_s, ask_s.
 
     Raises:
-        UserError: there is no such method, it lacks a prior, or there is nothing to replay.
+        UserError: there is no such method, it lacks a prior, there is nothing to replay, or the prior was trained on
+            one of the tasks.
     """
     if not tables or not seeds:
         raise UserError("verify: at least one table and one seed are needed")
+    seen = [table.task.key for table in tables if prior is not None and prior.has_seen(table.task)]
+    if seen:
+        raise UserError(f"prior: was trained on {len(seen)} of these {len(tables)} tasks, {seen[0]} among them")
     name = method if isinstance(method, str) else getattr(method, "__name__", "custom")
     rows: list[dict[str, Any]] = []
     for at, table in enumerate(tables):
@@ -121,6 +125,15 @@ def tail_statistics(efficiencies: NDArray[np.float64]) -> dict[str, float]:
         "p10": float(np.quantile(ordered, 0.1)),
         "min": float(ordered[0]),
     }
+
+
+def reading_ceiling(tables: Sequence[TaskTable]) -> dict[str, float]:
+    """What choosing by one reading can reach: the efficiency of the fastest reading among *all* configs of a task.
+
+    No search that sees one reading a config does better but by luck; a table's noise sets it.
+    """
+    chosen = [np.argmin(np.where(table.correct, table.reading_us, np.inf)) for table in tables]
+    return tail_statistics(np.array([table.efficiency(int(row)) for table, row in zip(tables, chosen, strict=True)]))
 
 
 def random_expectation(table: TaskTable, n_trials: int) -> NDArray[np.float64]:

@@ -45,7 +45,9 @@ class Parameter:
 
     def __post_init__(self) -> None:
         if (self.active is None) != (self.neutral is None):
-            raise ValueError(f"{self.name}: a conditional parameter needs a neutral value, an unconditional one has none")
+            raise ValueError(
+                f"{self.name}: a conditional parameter needs a neutral value, an unconditional one has none"
+            )
 
     @property
     def categories(self) -> tuple[Value, ...]:
@@ -132,7 +134,7 @@ class Pool:
 
     @functools.cached_property
     def encoded(self) -> NDArray[np.float64]:
-        """Coordinates, shape ``len(self) × n_parameters``: log2 or value of ordered parameters, codes of categorical."""
+        """Coordinates, ``len(self) × n_parameters``: log2 or value of ordered parameters, codes of categorical ones."""
         return np.column_stack([p.encode(self.columns[p.name]) for p in self.parameters])
 
 

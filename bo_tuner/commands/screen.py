@@ -52,10 +52,20 @@ class Bar:
         if self._bar is not None:
             self._bar.update(self._row, advance=1, note=note)
 
+    def hear(self, note: str, share: float) -> None:
+        """One step is done, told as the protocol does; the share follows from the count."""
+        self.step(note)
+
     def stop(self) -> None:
         """Take the bar down."""
         if self._bar is not None:
             self._bar.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
 class StageListener:
@@ -84,7 +94,15 @@ class StageListener:
 
 def _rich_bar() -> Any:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *times)
     return Progress(*columns, TextColumn("{task.fields[note]}"), console=Console(stderr=True), transient=True)

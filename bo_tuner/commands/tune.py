@@ -101,7 +101,11 @@ def _search(arguments: argparse.Namespace, spec: KernelSpec, task: Task, evaluat
     from bo_tuner.tuner import tune
 
     method, seed = arguments.method, arguments.seed
-    searcher = make_searcher(method, spec, task, seed=seed, prior=prior_of_method(method, spec, arguments.prior))
+    prior = prior_of_method(method, spec, arguments.prior)
+    if arguments.replay and prior is not None and prior.has_seen(task):
+        note = "the prior was trained on this very shape, so the efficiency says nothing of unseen shapes"
+        print(f"bo-tuner: note: {note}", file=sys.stderr)
+    searcher = make_searcher(method, spec, task, seed=seed, prior=prior)
     progress = Progress(arguments.trials, quiet=arguments.quiet)
     try:
         study = tune(task, searcher, evaluator, arguments.trials, method=method, seed=seed, callbacks=[progress])

@@ -26,6 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tables(parser)
     add_device(parser, "device of the tables (default: the only one there, or nvidia_h200)")
     add_search(parser)
+    parser.add_argument(
+        "--beside",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="another method to judge and print as well, for example cold_gp; can be given again",
+    )
     parser.add_argument("--seeds", metavar="N", type=positive, default=1, help="runs a shape (default: 1)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there")
     parser.add_argument("--quiet", action="store_true", help="no progress")
@@ -37,42 +44,46 @@ def run(arguments: argparse.Namespace) -> int:
     from bo_tuner.commands.figures import library_ratios, random_statistics, summary_frame
     from bo_tuner.commands.locate import prior_of_method, read_split, tables_root
     from bo_tuner.commands.screen import Bar, console
-    from bo_tuner.protocol import summarise, verify
+    from bo_tuner.protocol import reading_ceiling, summarise, verify
 
     spec = parse_kernel(arguments.kernel)
-    check_method(arguments.method)
+    methods = [arguments.method, *arguments.beside]
+    for method in methods:
+        check_method(method)
     check_output(arguments.json)
-    prior = prior_of_method(arguments.method, spec, arguments.prior)
+    priors = {method: prior_of_method(method, spec, arguments.prior) for method in methods}
     tables = read_split(tables_root(arguments.tables), spec, arguments.device, arguments.split)
-    bar = Bar("shape", len(tables), quiet=arguments.quiet)
-    start = time.perf_counter()
-    try:
-        frame = verify(
-            spec,
-            tables,
-            arguments.method,
-            prior=prior,
-            n_trials=arguments.trials,
-            seeds=range(arguments.seeds),
-            progress=lambda key, share: bar.step(key),
-        )
-    finally:
-        bar.stop()
-    seconds = (time.perf_counter() - start) / (len(tables) * arguments.seeds)
-    figures = summarise(frame, arguments.split)
-    figures |= {"trials": arguments.trials, "n_seeds": arguments.seeds, "seconds_per_run": seconds}
-    figures["library"] = library_ratios(tables, frame)
+    frames, seconds = {}, {}
+    for method in methods:
+        start = time.perf_counter()
+        with Bar(f"{method}: shape", len(tables), quiet=arguments.quiet, n_lines=8) as bar:
+            frames[method] = verify(
+                spec,
+                tables,
+                method,
+                prior=priors[method],
+                n_trials=arguments.trials,
+                seeds=range(arguments.seeds),
+                progress=bar.hear,
+            )
+        seconds[method] = (time.perf_counter() - start) / (len(tables) * arguments.seeds)
+    figures = summarise(frames[arguments.method], arguments.split)
+    figures |= {"trials": arguments.trials, "n_seeds": arguments.seeds, "seconds_per_run": seconds[arguments.method]}
+    figures["library"] = library_ratios(tables, frames[arguments.method])
+    figures["beside"] = {method: summarise(frames[method])["efficiency"] for method in arguments.beside}
+    figures["beside"]["random (expected)"] = random_statistics(tables, arguments.trials)
+    figures["reading_ceiling"] = reading_ceiling(tables)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
     out = console()
     title = f"{spec.name} on {figures['device']}, {arguments.split}: efficiency over {figures['n_tasks']} shapes"
-    efficiency = {
-        arguments.method: figures["efficiency"],
-        "random (expected)": random_statistics(tables, arguments.trials),
-    }
-    out.print(efficiency_table(summary_frame(efficiency), title))
-    out.print(f"{seconds:.2f} s a run of {arguments.trials} trials", highlight=False)
+    out.print(efficiency_table(summary_frame({arguments.method: figures["efficiency"], **figures["beside"]}), title))
+    ceiling = figures["reading_ceiling"]
+    text = f"ceiling, the fastest single reading of all configs: mean {ceiling['mean']:.3f}"
+    out.print(f"{text}, worst tenth {ceiling['worst_tenth']:.3f}", highlight=False)
+    for method in methods:
+        out.print(f"{method}: {seconds[method]:.2f} s a run of {arguments.trials} trials", highlight=False)
     ratios = figures["library"]
     if ratios["n_tasks"]:
         chosen = "" if ratios["chosen"] is None else f", chosen config {ratios['chosen']:.3f}"

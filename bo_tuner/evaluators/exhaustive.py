@@ -4,7 +4,7 @@
 2. Those within ``NEAR`` of the best: two more readings.
 3. Those within ``CLOSE``: six more.
 4. The finalists and the library baselines: interleaved round by round, each round in another order, so that drift of
-   clocks and heat falls on all alike. The table's best comes from these rounds, never from the minimum of single readings.
+   clocks and heat falls on all alike. The table's best comes from these rounds, never from single readings.
 
 Readings of short kernels scatter more and cost less, so steps 3 and 4 take more of them, up to a fixed time.
 """
@@ -110,17 +110,15 @@ def time_all(
     return rows, _final_rounds(session, rows, loaded, finalists)
 
 
-def first_rows(
-    session: GpuSession, configs: Sequence[Config], tolerance: float
-) -> tuple[list[Row], dict[int, Loaded]]:
+def first_rows(session: GpuSession, configs: Sequence[Config], tolerance: float) -> tuple[list[Row], dict[int, Loaded]]:
     """Load, check and read each config once. Returns rows, and by position what could be loaded."""
     rows = [Row(Status.RUNTIME) for _ in configs]
     loaded: dict[int, Loaded] = {}
     for position, config in enumerate(configs):
         try:
             loaded[position] = session.load(config)
-        except CannotRun as error:
-            rows[position] = Row(error.status, message=str(error))
+        except CannotRun as refusal:
+            rows[position] = Row(refusal.status, message=str(refusal))
     readings, errors = session.check_and_read(list(loaded.values()))
     for (position, one), reading, error in zip(loaded.items(), readings, errors, strict=True):
         rows[position] = _first_row(one, reading, error, tolerance)
@@ -170,38 +168,31 @@ def _within(rows: list[Row], factor: float) -> list[int]:
     return sorted((i for i, median in medians.items() if median <= limit), key=medians.__getitem__)
 
 
-def columns_of(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """The recorded columns of a table, one value a row; see ``storage/tables.py``."""
+def records_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """What a table keeps of each row; see ``storage/schema.py`` for the columns."""
     drift = _drift(rows)
-    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-    for row in rows:
-        screening = statistics.median(row.readings_us) if row.readings_us else None
-        final = row.final_readings_us
-        q25, q50, q75 = np.percentile(final, (25, 50, 75)).tolist() if final else (None, None, None)
-        values = (
-            row.status.value,
-            screening,
-            len(row.readings_us),
-            q50 if q50 is not None or screening is None else screening * drift,
-            q25,
-            q75,
-            len(final),
-            None if math.isnan(row.rel_error) else row.rel_error,
-            row.compile_s,
-            row.n_registers,
-            row.n_spill_bytes,
-            row.shared_bytes,
-            row.message,
-        )
-        for name, value in zip(_COLUMNS, values, strict=True):
-            columns[name].append(value)
-    return columns
+    return [_record(row, drift) for row in rows]
 
 
-_COLUMNS = (
-    "status screening_us n_readings final_us q25_us q75_us n_final_readings rel_error compile_s n_registers "
-    "n_spill_bytes shared_bytes message"
-).split()
+def _record(row: Row, drift: float) -> dict[str, Any]:
+    screening = statistics.median(row.readings_us) if row.readings_us else None
+    final = row.final_readings_us
+    q25, q50, q75 = np.percentile(final, (25, 50, 75)).tolist() if final else (None, None, None)
+    return {
+        "status": row.status.value,
+        "screening_us": screening,
+        "n_readings": len(row.readings_us),
+        "final_us": screening * drift if q50 is None and screening is not None else q50,
+        "q25_us": q25,
+        "q75_us": q75,
+        "n_final_readings": len(final),
+        "rel_error": None if math.isnan(row.rel_error) else row.rel_error,
+        "compile_s": row.compile_s,
+        "n_registers": row.n_registers,
+        "n_spill_bytes": row.n_spill_bytes,
+        "shared_bytes": row.shared_bytes,
+        "message": row.message,
+    }
 
 
 def _drift(rows: Sequence[Row]) -> float:

@@ -59,7 +59,9 @@ class LiveEvaluator:
         except WorkerDied as death:
             return Measurement(Status.RUNTIME, (), compiled.compile_s, str(death))
         for name, readings in baselines.items():
-            self.baselines_us[name] = min(self.baselines_us.get(name, float("inf")), sorted(readings)[len(readings) // 2])
+            self.baselines_us[name] = min(
+                self.baselines_us.get(name, float("inf")), sorted(readings)[len(readings) // 2]
+            )
         return Measurement(row.status, tuple(row.readings_us), compiled.compile_s, row.message)
 
     def __enter__(self) -> Self:

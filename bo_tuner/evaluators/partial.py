@@ -24,7 +24,7 @@ def stream_on_sms(n_sms: int) -> torch.cuda.ExternalStream:
         from cuda.bindings import driver
     except ImportError:
         raise UserError("sms: a part of a GPU needs the package cuda-bindings") from None
-    torch.cuda.init()
+    torch.cuda.synchronize()  # makes the primary context current
     device = _checked(driver.cuDeviceGet(torch.cuda.current_device()))
     whole = _checked(driver.cuDeviceGetDevResource(device, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM))
     parts, _, _ = _checked(driver.cuDevSmResourceSplitByCount(1, whole, 0, n_sms))

@@ -100,14 +100,14 @@ class GpuSession:
     def check_and_read(self, loaded: Sequence[Loaded]) -> tuple[list[float], list[float]]:
         """One reading in µs and the relative error ‖out − ref‖ / ‖ref‖ of each, from an output poisoned with NaN."""
         output, errors = self._buffers_open.output, torch.empty(len(loaded), device="cuda")
+        reference, difference = self._reference, self._difference
+        assert reference is not None
 
         def compare(position: int) -> None:
-            torch.sub(output, self._reference, out=self._difference)
-            torch.linalg.vector_norm(self._difference, out=errors[position])
+            torch.sub(output, reference, out=difference)
+            torch.linalg.vector_norm(difference, out=errors[position])
 
-        readings = self.timer.read(
-            [one.call for one in loaded], before=lambda _: output.fill_(math.nan), after=compare
-        )
+        readings = self.timer.read([one.call for one in loaded], before=lambda _: output.fill_(math.nan), after=compare)
         return readings, (errors / self._norm).tolist()
 
     def read(self, loaded: Sequence[Loaded]) -> list[float]:
@@ -134,7 +134,7 @@ class GpuSession:
 
 def current_device() -> Device:
     """Facts of the current CUDA device: the data sheet's if it is listed there, else its properties and two timings."""
-    facts = torch.cuda.get_device_properties(torch.cuda.current_device())
+    facts: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
     if (known := known_devices().get(file_key(facts.name))) is not None and (
         known.n_sms == facts.multi_processor_count
     ):

@@ -2,8 +2,8 @@
 
 What is timed is the kernel on the GPU, with a cold L2. Three things would spoil that and are kept out:
 
-* a launch from Python takes the CPU longer than a short kernel takes the GPU, so a batch is queued behind a delay on the
-  GPU that outlasts the queueing; a batch that was not (the delay ended too early) is timed again behind a longer one;
+* a launch from Python takes the CPU longer than a short kernel takes the GPU, so a batch is queued behind a delay on
+  the GPU that outlasts the queueing; a batch for which the delay ended too early is timed again behind a longer one;
 * what the call before left in the L2 cache, so the cache is overwritten before every reading;
 * drift of clocks and heat, so whatever will be compared is handed in together and read in the order given.
 """

@@ -1,7 +1,7 @@
 """A killable process that owns the GPU.
 
-A config can hang, fault or leave the CUDA context unusable. So everything on the GPU happens in a child process that can
-be killed; the parent learns what it was doing from the last sign of life, starts a new one and goes on without it.
+A config can hang, fault or leave the CUDA context unusable. So everything on the GPU happens in a child process that
+can be killed; the parent learns what it was doing from the last sign of life, starts a new one and goes on without it.
 """
 
 from __future__ import annotations

@@ -39,7 +39,10 @@ def load_kernel(name: str) -> KernelSpec:
     specs = [
         value
         for value in vars(module).values()
-        if inspect.isclass(value) and issubclass(value, KernelSpec) and not inspect.isabstract(value)
+        if inspect.isclass(value)
+        and issubclass(value, KernelSpec)
+        and value.__module__ == module_name
+        and not inspect.isabstract(value)
     ]
     if len(specs) != 1:
         raise UserError(f"kernel: module {module_name} must define one KernelSpec, it has {len(specs)}")

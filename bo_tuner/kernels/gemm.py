@@ -150,6 +150,7 @@ _PARAMETERS = (
     Parameter("group", (1, 8), "power_of_two", launch=True, active=_has_order, neutral=1),
 )
 
+
 def _too_thin(columns: Columns, task: Task) -> NDArray[np.bool_]:
     return (columns["block_m"] < 64) & (task.shape["M"] > 128)
 
@@ -212,7 +213,9 @@ class GemmSpec(KernelSpec):
                 raise UserError(f"{key}: {shape[key]} is not a multiple of 32")
         for first, second in ("MK", "NK", "MN"):
             if shape[first] * shape[second] >= _MAX_ELEMENTS:
-                raise UserError(f"{first}: {shape[first]} x {second} {shape[second]} is a matrix of 2^31 elements or more")
+                raise UserError(
+                    f"{first}: {shape[first]} x {second} {shape[second]} is a matrix of 2^31 elements or more"
+                )
 
     def flops(self, shape: Shape) -> float:
         return 2.0 * shape["M"] * shape["N"] * shape["K"]

@@ -7,8 +7,11 @@ imported only when something is compiled or run; see ``kernels/program.py``.
 from __future__ import annotations
 
 import functools
+import hashlib
+import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -78,7 +81,7 @@ class KernelSpec(ABC):
         for key in self.shape_keys:
             if key not in shape:
                 raise UserError(f"{key}: is missing; {self.name} needs {', '.join(self.shape_keys)}")
-            value = shape[key]
+            value: Any = shape[key]  # whatever a caller put there
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise UserError(f"{key}: {value!r} is not an integer of at least 1")
         unknown = sorted(set(shape) - set(self.shape_keys))
@@ -115,13 +118,19 @@ class KernelSpec(ABC):
     def _reserved(self, seed: int) -> frozenset[tuple[int, ...]]:
         return frozenset(tuple(shape.values()) for shape in self.sample_shapes(N_RESERVED, seed))
 
+    @functools.cached_property
+    def source_hash(self) -> str:
+        """Hash of the jit source, which a recorded table is only true of; imports nothing."""
+        module = importlib.util.find_spec(self.program_module)
+        if module is None or module.origin is None:
+            raise UserError(f"kernel: {self.name}: {self.program_module} has no source")
+        return hashlib.sha256(Path(module.origin).read_bytes()).hexdigest()[:16]
+
     @property
     def program(self) -> Program:
         """The GPU side; importing it imports Triton."""
-        import importlib
-
         program: Any = importlib.import_module(self.program_module).PROGRAM
-        return program  # type: ignore[no-any-return]
+        return program
 
 
 @functools.lru_cache(maxsize=256)

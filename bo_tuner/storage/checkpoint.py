@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from bo_tuner.errors import UserError
 
@@ -44,7 +44,7 @@ def write_checkpoint(path: Path | str, checkpoint: Checkpoint) -> None:
         tensors[f"text.{at}"] = np.frombuffer(zlib.compress(text.encode(), 9), dtype=np.uint8)
     header = json.dumps({**checkpoint.header, "n_texts": len(checkpoint.texts)}, sort_keys=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    save_file(tensors, partial, metadata={"format": FORMAT, "header": header})
+    partial.write_bytes(save(tensors, metadata={"format": FORMAT, "header": header}))
     partial.replace(path)
 
 

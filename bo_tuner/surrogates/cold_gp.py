@@ -98,7 +98,7 @@ class ColdGP:
             # The sum is the log-normal density's 1 / l: its mode is at exp(location - spread²).
             total = gaussian_nll(covariance, y) + log_normal_penalty(theta[:-1], location, spread) + theta[:-1].sum()
             total = total + log_normal_penalty(theta[-1:], math.log(PRIOR_SD), 0.5)
-            total.backward()  # type: ignore[no-untyped-call]
+            total.backward()
             assert theta.grad is not None
             return float(total.detach()), theta.grad.numpy()
 

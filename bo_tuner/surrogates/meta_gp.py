@@ -41,6 +41,7 @@ from bo_tuner.surrogates.meta_train import CovarianceOptions, MetaPrior, meta_tr
 from bo_tuner.surrogates.pool_model import PoolGP, as_tensor, pool_inputs
 from bo_tuner.surrogates.prior_mean import MeanOptions, TreeMean
 from bo_tuner.surrogates.residuals import Curve, Residuals
+from bo_tuner.task import Task
 
 
 class MetaGP:
@@ -110,6 +111,10 @@ class MetaGP:
     def portfolio(self) -> NDArray[np.int64]:
         """Codes of the greedy portfolio of the source tasks."""
         return self._trained()[1].portfolio
+
+    def has_seen(self, task: Task) -> bool:
+        """Whether a task is among the sources, so that a judgement on it would flatter."""
+        return task.key in self.header.get("sources", ())
 
     def prior_mean(self, pool: Pool) -> NDArray[np.float64]:
         """Prior mean of log(best / time), shape ``[len(pool)]``."""
@@ -236,7 +241,7 @@ def _header(
         "space": space_fingerprint(spec),
         "feature_names": list(prior.feature_names),
         "devices": list(prior.devices),
-        "n_tasks": len(sources),
+        "sources": [table.task.key for table in sources],
         "smooth": prior.smooth,
         "device_scale": prior.device_scale,
         "mean_options": dict(mean_options),
@@ -252,7 +257,8 @@ def _header(
 
 def _check_header(path: Path | str, header: Mapping[str, Any], spec: KernelSpec) -> None:
     """Names can stay while what a feature means changes, so the values on one source task are compared too."""
-    missing = [key for key in ("kernel", "space", "feature_names", "probe", "smooth", "devices") if key not in header]
+    needed = ("kernel", "space", "feature_names", "probe", "smooth", "devices", "sources")
+    missing = [key for key in needed if key not in header]
     if missing:
         raise UserError(f"{path}: {missing[0]}: is missing")
     if header["kernel"] != spec.name:

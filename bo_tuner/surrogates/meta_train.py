@@ -175,7 +175,7 @@ def _fit_mixed(
         # A level variance of 4 standardised units leaves the task's level free.
         prior = variance * (smooth * correlation + (1.0 - smooth) * eye) + 4.0 + 1e-6 * eye
         loss = (gaussian_nll(prior, z) + log_normal_penalty(log_scales, 0.5, 1.0)) / len(z)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
     return log_scales.detach().exp().numpy(), float(torch.sigmoid(logits[0]).detach())
 

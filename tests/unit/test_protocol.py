@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from bo_tuner.errors import UserError
-from bo_tuner.protocol import random_expectation, summarise, tail_statistics, verify
+from bo_tuner.protocol import random_expectation, reading_ceiling, summarise, tail_statistics, verify
 from bo_tuner.storage.tables import TaskTable
 from bo_tuner.study import Status
-from tests.toy_prior import SPEC, recorded, target, toy_prior
+from tests.toy_prior import SPEC, recorded, sources, target, toy_prior
 
 
 def small_table(n_failed: int) -> TaskTable:
@@ -94,3 +94,15 @@ def test_worst_tenth_is_rounded_up() -> None:
     assert statistics["worst_tenth"] == pytest.approx(values[:3].mean())
     assert statistics["min"] == 0.0
     assert statistics["p10"] == pytest.approx(0.1)
+
+
+def test_a_prior_is_not_judged_on_its_own_sources() -> None:
+    with pytest.raises(UserError, match="was trained on 1 of these 2 tasks"):
+        verify(SPEC, [target(), sources()[0]], "meta_gp", prior=toy_prior(), n_trials=2)
+
+
+def test_the_ceiling_is_what_trying_everything_gives() -> None:
+    tables = recorded(3, 2)
+    frame = verify(SPEC, tables, "random", n_trials=max(map(len, tables)))
+    last = frame[frame["trial"] == frame["trial"].max()]["efficiency"].to_numpy()
+    assert reading_ceiling(tables)["mean"] == pytest.approx(last.mean())

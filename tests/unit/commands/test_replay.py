@@ -140,6 +140,23 @@ def test_verify_writes_the_protocol_figures(
     assert captured.err == ""
 
 
+def test_verify_judges_other_methods_beside(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "verify.json"
+    line = ["verify", TOY, "--json", str(file), "--quiet", "--trials", "3", "--beside", "prior_only", *words]
+    assert main(line) == 0
+    beside = json.loads(file.read_text(encoding="utf-8"))["beside"]
+    assert set(beside) == {"prior_only", "random (expected)"}
+    assert list(beside["prior_only"]) == ["1", "3"]
+    assert "prior_only" in capsys.readouterr().out
+
+
+def test_a_prior_that_saw_the_tables_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", TOY, "--split", "train", *words]) == 2
+    assert "was trained on" in capsys.readouterr().err
+
+
 def test_meta_train_writes_a_prior_that_tunes(
     toy_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from bo_tuner.evaluators import exhaustive
 from bo_tuner.evaluators.compiling import CannotRun
-from bo_tuner.evaluators.exhaustive import Row, columns_of, time_all
+from bo_tuner.evaluators.exhaustive import Row, records_of, time_all
 from bo_tuner.study import Status
 
 
@@ -50,7 +50,12 @@ class MadeUpSession:
         return {"library": MadeUp(11)}
 
 
-def _run(times: Sequence[int], alone: frozenset[int] = frozenset(), dead: frozenset[int] = frozenset(), alive: Callable[[list[int]], None] = lambda _: None) -> Any:
+def _run(
+    times: Sequence[int],
+    alone: frozenset[int] = frozenset(),
+    dead: frozenset[int] = frozenset(),
+    alive: Callable[[list[int]], None] = lambda _: None,
+) -> Any:
     session = MadeUpSession()
     rows, baselines = time_all(session, [{"t": t} for t in times], alone, dead, alive, 1e-2)  # type: ignore[arg-type]
     return session, rows, baselines
@@ -76,17 +81,15 @@ def test_failures_are_rows_with_a_status() -> None:
 
 def test_others_follow_the_finalists_drift() -> None:
     _, rows, _ = _run([10, 100])
-    columns = columns_of(rows)
-    assert columns["final_us"][1] / columns["screening_us"][1] == pytest.approx(
-        columns["final_us"][0] / columns["screening_us"][0]
-    )
-    assert columns["n_final_readings"][1] == 0
+    finalist, other = records_of(rows)
+    assert other["final_us"] / other["screening_us"] == pytest.approx(finalist["final_us"] / finalist["screening_us"])
+    assert other["n_final_readings"] == 0
 
 
-def test_columns_of_failed_rows_are_empty() -> None:
-    columns = columns_of([Row(Status.COMPILE, message="no")])
-    assert columns["final_us"] == columns["screening_us"] == [None]
-    assert columns["status"] == ["compile"]
+def test_records_of_failed_rows_have_no_time() -> None:
+    (record,) = records_of([Row(Status.COMPILE, message="no")])
+    assert record["final_us"] is record["screening_us"] is None
+    assert record["status"] == "compile"
 
 
 def test_suspects_run_alone_and_the_dead_do_not_run() -> None:

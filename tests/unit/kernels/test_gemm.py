@@ -18,7 +18,16 @@ def _task(m: int, n: int, k: int) -> Task:
     return SPEC.task({"M": m, "N": n, "K": k}, H200)
 
 
-@pytest.mark.parametrize(("m", "n", "k", "least"), [(1, 4096, 4096, 500), (1, 512, 7168, 500), (1024, 4096, 4096, 1500), (8192, 8192, 8192, 1500), (12532, 4096, 1376, 1500)])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "least"),
+    [
+        (1, 4096, 4096, 500),
+        (1, 512, 7168, 500),
+        (1024, 4096, 4096, 1500),
+        (8192, 8192, 8192, 1500),
+        (12532, 4096, 1376, 1500),
+    ],
+)
 def test_the_space_is_large_enough(m: int, n: int, k: int, least: int) -> None:
     assert len(SPEC.pool(_task(m, n, k))) >= least
 
@@ -71,9 +80,48 @@ def test_a_shape_that_is_not_allowed_is_refused_by_name(shape: dict[str, int], w
 def test_every_rejection_has_its_reason_and_a_count() -> None:
     pool = SPEC.pool(_task(4096, 4096, 4096))
     for config, reason in (
-        ({"block_m": 256, "block_n": 256, "block_k": 64, "num_stages": 2, "num_warps": 8, "loader": "tma", "schedule": "tile", "raster": "m", "group": 1}, "accumulator"),
-        ({"block_m": 128, "block_n": 256, "block_k": 128, "num_stages": 5, "num_warps": 8, "loader": "tma", "schedule": "tile", "raster": "m", "group": 1}, "shared memory"),
-        ({"block_m": 32, "block_n": 64, "block_k": 64, "num_stages": 2, "num_warps": 4, "loader": "tma", "schedule": "tile", "raster": "m", "group": 1}, "thin"),
+        (
+            {
+                "block_m": 256,
+                "block_n": 256,
+                "block_k": 64,
+                "num_stages": 2,
+                "num_warps": 8,
+                "loader": "tma",
+                "schedule": "tile",
+                "raster": "m",
+                "group": 1,
+            },
+            "accumulator",
+        ),
+        (
+            {
+                "block_m": 128,
+                "block_n": 256,
+                "block_k": 128,
+                "num_stages": 5,
+                "num_warps": 8,
+                "loader": "tma",
+                "schedule": "tile",
+                "raster": "m",
+                "group": 1,
+            },
+            "shared memory",
+        ),
+        (
+            {
+                "block_m": 32,
+                "block_n": 64,
+                "block_k": 64,
+                "num_stages": 2,
+                "num_warps": 4,
+                "loader": "tma",
+                "schedule": "tile",
+                "raster": "m",
+                "group": 1,
+            },
+            "thin",
+        ),
     ):
         why = SPEC.space.why_invalid(config, pool.task)
         assert why is not None

@@ -26,7 +26,12 @@ def test_every_schedule_and_loader_is_right_on_odd_and_prime_sizes() -> None:
     cases, seen = [], set()
     for m, n, k in ODD_SHAPES:
         pool = SPEC.pool(SPEC.task({"M": m, "N": n, "K": k}, device_named("nvidia_h200").with_sms(N_SMS)))
-        kinds = np.array([f"{s} {ld} {r}" for s, ld, r in zip(*(pool.columns[c] for c in ("schedule", "loader", "raster")), strict=True)])
+        kinds = np.array(
+            [
+                f"{s} {ld} {r}"
+                for s, ld, r in zip(*(pool.columns[c] for c in ("schedule", "loader", "raster")), strict=True)
+            ]
+        )
         for kind in np.unique(kinds):
             seen.add(str(kind))
             cases.append(({"M": m, "N": n, "K": k}, pool.config(int(rng.choice(np.flatnonzero(kinds == kind))))))
@@ -57,7 +62,15 @@ def test_predicted_shared_memory_is_the_compilers_on_sm_90(config: dict[str, int
 @pytest.mark.parametrize("device", ["nvidia_a100_sxm4_80gb", "nvidia_b200"])
 @pytest.mark.parametrize("schedule", ["tile", "split_k"])
 def test_other_architectures_compile_within_the_predicted_shared_memory(device: str, schedule: str) -> None:
-    config = {"block_m": 128, "block_n": 128, "block_k": 64, "num_stages": 3, "num_warps": 8, "loader": "pointer", "schedule": schedule}
+    config = {
+        "block_m": 128,
+        "block_n": 128,
+        "block_k": 64,
+        "num_stages": 3,
+        "num_warps": 8,
+        "loader": "pointer",
+        "schedule": schedule,
+    }
     config |= {"split": 2} if schedule == "split_k" else {}
     compiled = compile_build(SPEC.program.build(config, _task(512, 512, 4096, device)), device_named(device).capability)
     assert compiled.ok, compiled.message
@@ -82,7 +95,15 @@ def test_launch_keys_and_shapes_compile_nothing() -> None:
 def test_run_time_integers_are_not_specialised() -> None:
     task = _task(4096, 4096, 4096)
     for config in ({"schedule": "tile"}, {"schedule": "split_k"}, {"schedule": "persistent"}):
-        full = {"block_m": 128, "block_n": 128, "block_k": 64, "num_stages": 3, "num_warps": 8, "loader": "tma", **config}
+        full = {
+            "block_m": 128,
+            "block_n": 128,
+            "block_k": 64,
+            "num_stages": 3,
+            "num_warps": 8,
+            "loader": "tma",
+            **config,
+        }
         build = SPEC.program.build(full, task)
         integers = {name for name, kind in build.signature.items() if kind == "i32"}
         free = integers - {"N", "K"}  # always multiples of 32: one class, promised to the compiler
