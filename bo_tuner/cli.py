@@ -16,8 +16,8 @@ COMMANDS = (tune, space, verify, meta_train, collect, check, shapes, demo)
 
 EPILOG = """\
 examples:
-  bo-tuner tune gemm M=512 N=4096 K=4096            tune on this machine's GPU
-  bo-tuner tune gemm M=512 N=4096 K=4096 --replay   the same from recorded tables, without a GPU
+  bo-tuner tune gemm M=2048 N=6144 K=4096            tune on this machine's GPU
+  bo-tuner tune gemm M=2048 N=6144 K=4096 --replay   the same from recorded tables, without a GPU
   bo-tuner verify attention                         the 20-trial protocol over all validation shapes
 """
 
@@ -35,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 when done, 2 for bad input (one line on stderr), 130 when interrupted.
     """
+    # Twenty rows of a Gaussian process are no work for two threads, and on a busy machine they wait for each other: a
+    # replay took seven times longer. Whoever wants more threads sets the variable.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
         arguments = _parse(argv)
         return int(arguments.run(arguments))

@@ -7,6 +7,7 @@ from typing import Any
 
 from hydra.utils import instantiate
 
+from bo_tuner.errors import UserError
 from bo_tuner.kernels import KernelSpec
 from bo_tuner.searchers import Searcher, SearcherFactory
 from bo_tuner.surrogates import Surrogate
@@ -28,6 +29,8 @@ def searcher_factory(name: str, method: MethodCfg, spec: KernelSpec) -> Searcher
     acquisition = None if method.acquisition is None else method.acquisition.name
 
     def make(spec: KernelSpec, task: Task, seed: int, prior: MetaGP | None) -> Searcher:
+        if isinstance(surrogate, MetaGP) and surrogate.has_seen(task):
+            raise UserError(f"prior: {name}'s was trained on {task.key}, which this split would judge it on")
         made: Searcher = searcher(spec, task, seed, surrogate, acquisition)
         return made
 

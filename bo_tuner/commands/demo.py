@@ -160,4 +160,4 @@ def _next_step() -> str:
     from bo_tuner.evaluators.live import gpu_is_there
 
     where = "This machine has a GPU; tune on it" if gpu_is_there() else "On a machine with a GPU, tune for real"
-    return f"{where}: bo-tuner tune gemm M=512 N=4096 K=4096"
+    return f"{where}: bo-tuner tune gemm M=2048 N=6144 K=4096"

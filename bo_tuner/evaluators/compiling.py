@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from bo_tuner.kernels import load_kernel
+from bo_tuner.kernels import load_kernel, module_of
 from bo_tuner.kernels.program import Build
 from bo_tuner.space import Config
 from bo_tuner.study import Status
@@ -131,7 +131,7 @@ class CompilePool:
             while waiting and len(busy) < self._n_workers:
                 key, job = waiting.popitem()
                 worker = self._idle.pop() if self._idle else _CompileWorker()
-                worker.pipe.send(job)
+                worker.pipe.send((module_of(job[0].kernel), *job))
                 busy[worker.pipe] = worker, key, time.perf_counter()
             answered = wait(list(busy), timeout=1.0)
             now = time.perf_counter()
@@ -174,9 +174,9 @@ class _CompileWorker:
 def _compile_forever(pipe: Connection) -> None:
     while True:
         try:
-            task, config = pipe.recv()
+            module, task, config = pipe.recv()
         except EOFError:
             return
-        compiled = compile_build(load_kernel(task.kernel).program.build(config, task), task.device.capability)
+        compiled = compile_build(load_kernel(module).program.build(config, task), task.device.capability)
         status = Status.CORRECT if compiled.ok else Status.COMPILE
         pipe.send(CompileResult(status, compiled.compile_s, compiled.message))

@@ -14,6 +14,7 @@ from typing import Any
 
 from bo_tuner.errors import UserError
 from bo_tuner.evaluators.exhaustive import Baseline, Row, time_all
+from bo_tuner.kernels import load_kernel, module_of
 from bo_tuner.space import Config
 from bo_tuner.study import Status
 from bo_tuner.task import Device, Task
@@ -105,7 +106,8 @@ class GpuWorker:
             theirs.close()
         positions: list[int] = []
         try:
-            self._pipe.send((method, args))
+            module = module_of(args[0].kernel) if args else ""
+            self._pipe.send((method, module, args))
             while self._pipe.poll(SILENCE_S):
                 kind, value = self._pipe.recv()
                 if kind == "alive":
@@ -133,7 +135,7 @@ def _serve(pipe: Connection, n_sms: int | None, parent: int) -> None:
     session: GpuSession | None = None
     while True:
         try:
-            method, args = pipe.recv()
+            method, module, args = pipe.recv()
         except EOFError:
             return
         if os.getppid() != parent:
@@ -141,7 +143,8 @@ def _serve(pipe: Connection, n_sms: int | None, parent: int) -> None:
         try:
             session = session or GpuSession(n_sms)
             result: Any = session.device, session.versions()
-            if method != "describe":
+            if module:
+                load_kernel(module)  # makes a kernel of the user's known here by its name
                 session.open(args[0])
             if method == "time_all":
                 _, configs, alone, dead = args

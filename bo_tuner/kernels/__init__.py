@@ -9,7 +9,7 @@ import pkgutil
 from bo_tuner.errors import UserError
 from bo_tuner.kernels.spec import KernelSpec
 
-__all__ = ["KernelSpec", "kernel_names", "load_kernel"]
+__all__ = ["KernelSpec", "kernel_names", "load_kernel", "module_of"]
 
 _INFRASTRUCTURE = {"spec", "program", "occupancy", "triton"}
 _loaded: dict[str, KernelSpec] = {}
@@ -49,3 +49,8 @@ def load_kernel(name: str) -> KernelSpec:
     spec = specs[0]()
     _loaded[name] = _loaded[spec.name] = spec
     return spec
+
+
+def module_of(name: str) -> str:
+    """The module of a loaded kernel: what ``load_kernel`` takes in another process, where only built-ins are known."""
+    return type(load_kernel(name)).__module__

@@ -22,7 +22,7 @@ TASK = Task("gemm", {"M": 1, "N": 32, "K": 32}, H200)
 def _stand_in(pipe: Connection, n_sms: int | None, parent: int) -> None:
     """Answers like the real child; config {"do": word} says what happens."""
     while True:
-        method, args = pipe.recv()
+        method, _, args = pipe.recv()
         if method == "describe":
             pipe.send(("result", (H200, {"timing": {}, "software": {}})))
             continue
