@@ -24,6 +24,9 @@ from bo_tuner.commands.arguments import (
 )
 from bo_tuner.errors import UserError
 
+#: Where the trials of a live run are until it is complete.
+UNFINISHED = Path("outputs", "unfinished")
+
 if TYPE_CHECKING:
     from bo_tuner.evaluators.base import Evaluator
     from bo_tuner.kernels import KernelSpec
@@ -76,6 +79,7 @@ def _replay(arguments: argparse.Namespace, spec: KernelSpec, shape: dict[str, in
 
 
 def _live(arguments: argparse.Namespace, spec: KernelSpec, shape: dict[str, int]) -> tuple[Study, bool]:
+    from bo_tuner.evaluators.journal import JournalEvaluator
     from bo_tuner.evaluators.live import LiveEvaluator, gpu_is_there
     from bo_tuner.task import device_named, known_devices
 
@@ -87,9 +91,28 @@ def _live(arguments: argparse.Namespace, spec: KernelSpec, shape: dict[str, int]
         if part is not None and evaluator.device.key != part.key:
             raise UserError(f"--device: {part.key} is not this machine's GPU, {evaluator.device.key}")
         task = spec.task(shape, evaluator.device)
-        study, interrupted = _search(arguments, spec, task, evaluator.open(task))
+        journal = _journal(arguments, spec, task, evaluator.open(task))
+        study, interrupted = _search(arguments, spec, task, journal)
         _report(arguments, study, baselines_us=evaluator.baselines_us)
+    if isinstance(journal, JournalEvaluator) and not interrupted:
+        journal.finish()
     return study, interrupted
+
+
+def _journal(arguments: argparse.Namespace, spec: KernelSpec, task: Task, evaluator: Evaluator) -> Evaluator:
+    """Keep every trial on disk until the run is complete, so that a killed one goes on where it stopped."""
+    from bo_tuner.evaluators.journal import JournalEvaluator
+
+    run: dict[str, str | int] = {"task": task.key, "method": arguments.method, "seed": arguments.seed}
+    path = UNFINISHED / f"{task.key}-{arguments.method}-seed{arguments.seed}.jsonl"
+    try:
+        journal = JournalEvaluator(evaluator, path, {**run, "source_hash": spec.source_hash})
+    except OSError as error:
+        print(f"bo-tuner: note: trials are not kept on disk, {error}", file=sys.stderr)
+        return evaluator
+    if journal.n_resumed:
+        print(f"bo-tuner: note: going on after {journal.n_resumed} trials kept in {path}", file=sys.stderr)
+    return journal
 
 
 def _search(arguments: argparse.Namespace, spec: KernelSpec, task: Task, evaluator: Evaluator) -> tuple[Study, bool]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from bo_tuner.evaluators.base import Evaluator, FailingEvaluator, NoisyEvaluator
+from bo_tuner.evaluators.journal import JournalEvaluator
 from bo_tuner.evaluators.replay import ReplayEvaluator
 from bo_tuner.study import Measurement
 from tests.toy_prior import target
@@ -14,6 +17,7 @@ from tests.toy_prior import target
 EVALUATORS: dict[str, Callable[[], Evaluator]] = {
     "replay": lambda: ReplayEvaluator(target()),
     "noisy": lambda: NoisyEvaluator(ReplayEvaluator(target()), 0.05, 1),
+    "journal": lambda: JournalEvaluator(ReplayEvaluator(target()), Path(tempfile.mkdtemp()) / "journal.jsonl", {}),
     "failing": lambda: FailingEvaluator(ReplayEvaluator(target()), 0.5, 1),
 }
 pytestmark = pytest.mark.parametrize("make", EVALUATORS.values(), ids=EVALUATORS.keys())
