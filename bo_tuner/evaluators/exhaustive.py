@@ -2,11 +2,12 @@
 
 1. Each config: poisoned output, check against the reference, one reading.
 2. Those within ``NEAR`` of the best: two more readings.
-3. Those within ``CLOSE``: six more.
-4. The finalists and the library baselines: interleaved round by round, each round in another order, so that drift of
-   clocks and heat falls on all alike. The table's best comes from these rounds, never from single readings.
+3. Those within ``CLOSE``: at least six new ones, together.
+4. The finalists and the library baselines. The table's best comes from these rounds, never from single readings.
 
-Readings of short kernels scatter more and cost less, so steps 3 and 4 take more of them, up to a fixed time.
+Steps 2 to 4 interleave their configs round by round, each round in another order; from steps 3 and 4 the drift that
+neighbours in time share is taken out (see ``drift.py``). Readings of short kernels scatter more and cost less, so steps
+3 and 4 take more of them, up to a fixed time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bo_tuner.evaluators.compiling import CannotRun
+from bo_tuner.evaluators.drift import interleaved, without_drift
 from bo_tuner.space import Config
 from bo_tuner.study import Status
 
@@ -37,8 +39,9 @@ _OVERHEAD_US = 120.0
 BATCH = 64
 
 POLICY = {
-    "screening": f"1 reading; {1 + N_NEAR} within {NEAR} of the best, {CLOSE_READINGS} more within {CLOSE}; median",
+    "screening": f"1 reading; {1 + N_NEAR} within {NEAR} of the best, {CLOSE_READINGS} new within {CLOSE}; median",
     "final": f"at most {MAX_FINALISTS} within {FINAL}, {FINAL_ROUNDS} rounds interleaved with the library; median",
+    "drift": "median polish over 21 neighbours in time, in the readings close to the best and the final ones",
     "others": "final_us of the rest is the screening median times the finalists' median ratio of final to screening",
 }
 
@@ -93,18 +96,20 @@ def time_all(
         for position, row in zip(batch, some_rows, strict=True):
             rows[position] = row
 
-    def again(factor: float, most: int, fewest: int, at_most: int) -> None:
+    def read_again(factor: float, most: int, fewest: int, at_most: int) -> dict[int, list[float]]:
         chosen = _within(rows, factor)[:most]
-        n_more = _affordable(rows, chosen, fewest, at_most)
-        for first in range(0, len(chosen), BATCH):
-            part = chosen[first : first + BATCH]
-            alive(part)
-            order = part * n_more
-            for position, reading in zip(order, session.read([loaded[p] for p in order]), strict=True):
-                rows[position].readings_us.append(reading)
+        alive(chosen)
+        order = interleaved(len(chosen), _affordable(rows, chosen, fewest, at_most))
+        readings = without_drift(order, session.read([loaded[chosen[place]] for place in order]))
+        found: dict[int, list[float]] = {position: [] for position in chosen}
+        for place, reading in zip(order, readings, strict=True):
+            found[chosen[place]].append(reading)
+        return found
 
-    again(NEAR, len(rows), N_NEAR, N_NEAR)
-    again(CLOSE, MAX_CLOSE, *CLOSE_READINGS)
+    for position, readings in read_again(NEAR, len(rows), N_NEAR, N_NEAR).items():
+        rows[position].readings_us += readings
+    for position, readings in read_again(CLOSE, MAX_CLOSE, *CLOSE_READINGS).items():
+        rows[position].readings_us = readings  # taken together, which the ones before were not
     finalists = _within(rows, FINAL)[:MAX_FINALISTS]
     alive(finalists)
     return rows, _final_rounds(session, rows, loaded, finalists)
@@ -139,11 +144,10 @@ def _final_rounds(
     results = [Baseline(name, []) for name in baselines]
     entrants = [loaded[position] for position in finalists] + list(baselines.values())
     sinks = [rows[position].final_readings_us for position in finalists] + [one.final_readings_us for one in results]
-    rng = np.random.default_rng(0)
-    n_rounds = _affordable(rows, finalists, *FINAL_ROUNDS)
-    order = [int(i) for _ in range(n_rounds) for i in rng.permutation(len(entrants))]
-    for entrant, reading in zip(order, session.read([entrants[i] for i in order]), strict=True):
-        sinks[entrant].append(reading)
+    order = interleaved(len(entrants), _affordable(rows, finalists, *FINAL_ROUNDS))
+    readings = without_drift(order, session.read([entrants[place] for place in order]))
+    for place, reading in zip(order, readings, strict=True):
+        sinks[place].append(reading)
     return results
 
 
