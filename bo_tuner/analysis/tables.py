@@ -39,6 +39,18 @@ def efficiency_table(summary: pd.DataFrame, title: str) -> Table:
     return table
 
 
+def plain_table(frame: pd.DataFrame, title: str) -> Table:
+    """A frame as it is, fractions with three decimals; the first column names the rows."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for place, name in enumerate(frame.columns):
+        table.add_column(str(name), justify="right" if place else "left")
+    for row in frame.itertuples(index=False):
+        table.add_row(*(f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row))
+    return table
+
+
 def markdown(frame: pd.DataFrame) -> str:
     """A frame as a Markdown table: numbers with three decimals, columns under their own names."""
     header = [str(STATISTICS.get(name, name)) for name in frame.columns]

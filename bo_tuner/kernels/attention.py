@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bo_tuner.errors import UserError
 from bo_tuner.kernels.occupancy import blocks_per_sm, waves
-from bo_tuner.kernels.spec import KernelSpec, Shape, ceil_div
+from bo_tuner.kernels.spec import KernelSpec, Shape, ceil_div, next_power_of_two
 from bo_tuner.space import Columns, Config, Pool, Rule, SearchSpace, categorical, integer, power_of_two
 from bo_tuner.task import Task
 
@@ -128,10 +128,6 @@ def _registers(columns: Columns, task: Task) -> NDArray[np.float64]:
     return np.where(_warp_group(columns, task), grouped, 40 + 2.2 * (output + score))
 
 
-def _next_power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()
-
-
 _PARAMETERS = (
     power_of_two("block_m", 16, 256),
     power_of_two("block_n", 32, 128),
@@ -161,7 +157,7 @@ _RULES = (
     Rule("over 192 accumulator registers a thread", lambda c, t: np.add(*_accumulators(c, t)) > 192),
     Rule(
         "block_m over 64 and over the next power of two of seq",
-        lambda c, t: c["block_m"] > max(64, _next_power_of_two(t.shape["seq"])),
+        lambda c, t: c["block_m"] > max(64, next_power_of_two(t.shape["seq"])),
     ),
     Rule(
         "shared memory over the device's limit a block",

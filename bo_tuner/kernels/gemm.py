@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bo_tuner.errors import UserError
 from bo_tuner.kernels.occupancy import blocks_per_sm, waves
-from bo_tuner.kernels.spec import KernelSpec, Shape, ceil_div
+from bo_tuner.kernels.spec import KernelSpec, Shape, ceil_div, next_power_of_two
 from bo_tuner.space import Columns, Config, Parameter, Pool, Predicate, Rule, SearchSpace, categorical, power_of_two
 from bo_tuner.space import integer as integer_parameter
 from bo_tuner.task import Task
@@ -128,10 +128,6 @@ def _has_order(columns: Columns, task: Task) -> NDArray[np.bool_]:
     return (columns["schedule"] != "split_k") & (n_m > 1) & (n_n > 1)
 
 
-def _next_power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()
-
-
 def _is(name: str, value: str) -> Predicate:
     return lambda columns, _: columns[name] == value
 
@@ -180,11 +176,11 @@ _RULES = (
     Rule("block_m too thin: under 64 though M is over 128", _too_thin),
     Rule(
         "block_m over 64 and over the next power of two of M",
-        lambda c, t: c["block_m"] > max(64, _next_power_of_two(t.shape["M"])),
+        lambda c, t: c["block_m"] > max(64, next_power_of_two(t.shape["M"])),
     ),
     Rule(
         "block_n over the next power of two of N",
-        lambda c, t: c["block_n"] > _next_power_of_two(t.shape["N"]),
+        lambda c, t: c["block_n"] > next_power_of_two(t.shape["N"]),
     ),
     Rule("persistent too small: it needs tma and tiles of at least 64 x 64", _persistent_is_small),
     Rule("split_k too slow: it needs block_k of 64 or more and block_m of 128 or less", _split_is_slow),

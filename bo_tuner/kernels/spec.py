@@ -141,3 +141,8 @@ def _cached_pool(spec: KernelSpec, task: Task) -> Pool:
 def ceil_div(a: Any, b: Any) -> Any:
     """Integer division rounded up, for integers and arrays."""
     return -(-a // b)
+
+
+def next_power_of_two(n: int) -> int:
+    """The smallest power of two that is at least ``n``, for ``n`` of 1 or more."""
+    return 1 << (n - 1).bit_length()

@@ -183,3 +183,12 @@ def test_demo_prints_a_table_and_draws_the_plot(
     assert "toy on NVIDIA H200: 5 trials a shape" in text
     assert "bo-tuner tune gemm" in text
     assert (tmp_path / "sample_efficiency.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_noise_compares_two_recordings(toy_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = toy_data / "toy" / "nvidia_h200"
+    table, other = str(folder / "validation.parquet"), str(folder / "train.parquet")
+    assert main(["noise", table, table, "--kernel", TOY]) == 0
+    assert "kept" in capsys.readouterr().out
+    assert main(["noise", table, other, "--kernel", TOY]) == 2
+    assert "has no shape of" in capsys.readouterr().err
