@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,12 @@ def test_twenty_trials_hold_the_claim_on_unseen_shapes(kernel: str) -> None:
     claim = summarise(frame)["efficiency"]["20"]
     assert claim["mean"] >= 0.990
     assert claim["worst_tenth"] >= 0.960
+
+
+def test_the_data_is_what_its_checksums_say() -> None:
+    lines = (DATA / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    listed = {path: digest for digest, path in (line.split() for line in lines)}
+    files = {str(file.relative_to(DATA.parent)): file for file in DATA.rglob("*.parquet")}
+    assert set(listed) == set(files)
+    for name, file in files.items():
+        assert hashlib.sha256(file.read_bytes()).hexdigest() == listed[name], name
