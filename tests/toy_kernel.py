@@ -133,7 +133,7 @@ TOY_DEVICE = "nvidia_h200"
 
 def toy_metadata(device: Device) -> Mapping[str, str]:
     """What a collector would add to a file."""
-    return {"device": device_to_json(device), "source_hash": "0", "timing_policy": "{}", "versions": "{}"}
+    return {"device": device_to_json(device), "source_hash": "", "timing_policy": "{}", "versions": "{}"}
 
 
 def write_toy(path: Path, spec: KernelSpec, n_tasks: int, seed: int, device: str = TOY_DEVICE) -> Path:

@@ -19,14 +19,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check every file; the first fault ends with exit code 2."""
-    from bo_tuner.storage.tables import check_tables
+    from bo_tuner.storage.tables import check_tables, read_metadata
 
-    spec = parse_kernel(arguments.kernel) if arguments.kernel else None
+    given = parse_kernel(arguments.kernel) if arguments.kernel else None
     for path in arguments.paths:
         files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         files = [file for file in files if not file.stem.endswith("_tasks")]
         if not files:
             raise UserError(f"PATH: {path} holds no table file (*.parquet)")
         for file in files:
+            metadata = read_metadata(file)
+            spec = given or parse_kernel(metadata["kernel"])
             print(f"{file}: {check_tables(file, spec)}")
+            if metadata["source_hash"] != spec.source_hash:
+                print(f"{file}: note: it was recorded with another jit source of {spec.name} than the one here")
     return 0

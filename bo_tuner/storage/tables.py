@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bo_tuner.errors import UserError
-from bo_tuner.kernels import load_kernel
 from bo_tuner.kernels.spec import KernelSpec
 from bo_tuner.space import config_key
 from bo_tuner.storage.alignment import config_codes, find_codes, pool_codes, space_fingerprint
@@ -133,7 +132,7 @@ def write_tables(
         partial.replace(target)
 
 
-def check_tables(path: Path | str, spec: KernelSpec | None = None) -> str:
+def check_tables(path: Path | str, spec: KernelSpec) -> str:
     """Check one table file and its splits' disjointness; the report is one line.
 
     Reading already proves: every valid config once, no other, times finite and positive. Beyond that the best config
@@ -142,13 +141,12 @@ def check_tables(path: Path | str, spec: KernelSpec | None = None) -> str:
 
     Args:
         path: the table file.
-        spec: its kernel, found by the file's own word if not given.
+        spec: its kernel.
 
     Raises:
         UserError: the first fault, naming the file and the field.
     """
     path = Path(path)
-    spec = spec or load_kernel(read_metadata(path)["kernel"])
     tables = read_tables(path, spec)
     for table in tables:
         where = f"{path}: {table.task.shape_key}"

@@ -72,7 +72,7 @@ def test_every_valid_config_is_recorded(tmp_path: Path) -> None:
     train, validation = collect(SPEC, [Draw(3, 1), Draw(2, 2)], tmp_path)
     assert train == tmp_path / "attention" / "nvidia_h200" / "train.parquet"
     assert validation.name == "validation.parquet"
-    check_tables(train)
+    check_tables(train, SPEC)
     tables = read_tables(train, SPEC)
     assert [dict(table.task.shape) for table in tables] != []
     assert {table.task.shape_key for table in tables} == {

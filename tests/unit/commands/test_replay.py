@@ -10,6 +10,7 @@ import pytest
 
 from bo_tuner.cli import main
 from bo_tuner.evaluators.replay import ReplayEvaluator
+from bo_tuner.kernels import load_kernel
 from bo_tuner.space import Config
 from bo_tuner.study import Measurement
 from tests.toy_kernel import ToySpec
@@ -192,3 +193,14 @@ def test_noise_compares_two_recordings(toy_data: Path, capsys: pytest.CaptureFix
     assert "kept" in capsys.readouterr().out
     assert main(["noise", table, other, "--kernel", TOY]) == 2
     assert "has no shape of" in capsys.readouterr().err
+
+
+def test_check_says_when_the_kernel_has_changed_since(
+    toy_data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["check", str(toy_data / "toy" / "nvidia_h200" / "train.parquet"), "--kernel", TOY]
+    assert main(line) == 0
+    assert "note" not in capsys.readouterr().out
+    monkeypatch.setattr(type(load_kernel(TOY)), "source_hash", "another")
+    assert main(line) == 0
+    assert "recorded with another jit source" in capsys.readouterr().out
