@@ -201,6 +201,6 @@ def test_check_says_when_the_kernel_has_changed_since(
     line = ["check", str(toy_data / "toy" / "nvidia_h200" / "train.parquet"), "--kernel", TOY]
     assert main(line) == 0
     assert "note" not in capsys.readouterr().out
-    monkeypatch.setattr(type(load_kernel(TOY)), "source_hash", "another")
+    monkeypatch.setattr(load_kernel(TOY), "source_hash", "another")
     assert main(line) == 0
     assert "recorded with another jit source" in capsys.readouterr().out
