@@ -38,7 +38,9 @@ def find_tables(root: Path | str, kernel: str, device: str | None = None, split:
     pattern = f"{kernel}/{file_key(device) if device else '*'}/{split}.parquet"
     paths = sorted(path for path in Path(root).glob(pattern) if not path.stem.endswith("_tasks"))
     if not paths:
-        raise UserError(f"data: no table {Path(root) / pattern}")
+        found = sorted(str(path.relative_to(root)) for path in Path(root).glob("*/*/*.parquet"))
+        there = ", ".join(path for path in found if not path.endswith("_tasks.parquet")) or "none at all"
+        raise UserError(f"data: no table {Path(root) / pattern}; there is {there}")
     return paths
 
 

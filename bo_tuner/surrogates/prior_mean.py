@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
+from bo_tuner.errors import UserError
 from bo_tuner.surrogates.base import Progress
+
+if TYPE_CHECKING:
+    import lightgbm
 
 Floats = NDArray[np.float64]
 
@@ -57,7 +61,7 @@ class TreeMean:
         boosters: LightGBM models.
     """
 
-    def __init__(self, boosters: Sequence[lgb.Booster]) -> None:
+    def __init__(self, boosters: Sequence[lightgbm.Booster]) -> None:
         self.boosters = tuple(boosters)
 
     def predict(self, features: Floats) -> Floats:
@@ -74,7 +78,7 @@ class TreeMean:
     @classmethod
     def from_text(cls, texts: Sequence[str]) -> TreeMean:
         """Inverse of :meth:`to_text`."""
-        return cls([lgb.Booster(model_str=text) for text in texts])
+        return cls([_lightgbm().Booster(model_str=text) for text in texts])
 
 
 def fit_tree_mean(
@@ -102,7 +106,7 @@ def fit_tree_mean(
     n_folds = max(fold_of) + 1
     done = 0
 
-    def one_fold(fold: int) -> lgb.Booster:
+    def one_fold(fold: int) -> lightgbm.Booster:
         nonlocal done
         train = [task for task in range(len(features)) if fold_of[task] != fold] or list(range(len(features)))
         booster = _grow([features[task] for task in train], [targets[task] for task in train], names, options, fold)
@@ -127,7 +131,7 @@ def _folds(groups: Sequence[str], options: MeanOptions) -> list[int]:
 
 def _grow(
     features: Sequence[Floats], targets: Sequence[Floats], names: Sequence[str], options: MeanOptions, fold: int
-) -> lgb.Booster:
+) -> lightgbm.Booster:
     x, y = np.concatenate(features), np.concatenate(targets)
     # Every task weighs the same, however large its pool.
     weight = np.concatenate([np.full(len(target), 1.0 / len(target)) for target in targets])
@@ -153,5 +157,21 @@ def _grow(
         "force_col_wise": True,
         "verbose": -1,
     }
-    data = lgb.Dataset(x, y, weight=weight / weight.mean(), feature_name=list(names))
-    return lgb.train(parameters, data, num_boost_round=options.n_trees)
+    data = _lightgbm().Dataset(x, y, weight=weight / weight.mean(), feature_name=list(names))
+    booster: lightgbm.Booster = _lightgbm().train(parameters, data, num_boost_round=options.n_trees)
+    return booster
+
+
+def _lightgbm() -> Any:
+    """LightGBM, loaded after torch: its wheel looks for an OpenMP library of the system, which torch's brings along.
+
+    Raises:
+        UserError: neither has one.
+    """
+    import torch  # noqa: F401
+
+    try:
+        import lightgbm
+    except OSError as error:
+        raise UserError(f"lightgbm: cannot be loaded, {error}; Debian and Ubuntu have it as libgomp1") from None
+    return lightgbm
