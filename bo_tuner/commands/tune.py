@@ -24,6 +24,8 @@ from bo_tuner.commands.arguments import (
 )
 from bo_tuner.errors import UserError
 
+#: Configs compiled ahead of the first trial, the prior's favourites.
+N_PREFETCHED = 16
 #: Where the trials of a live run are until it is complete.
 UNFINISHED = Path("outputs", "unfinished")
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from bo_tuner.kernels import KernelSpec
     from bo_tuner.storage.tables import TaskTable
     from bo_tuner.study import Study
+    from bo_tuner.surrogates.meta_gp import MetaGP
     from bo_tuner.task import Task
 
 
@@ -68,17 +71,22 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _replay(arguments: argparse.Namespace, spec: KernelSpec, shape: dict[str, int]) -> tuple[Study, bool]:
-    from bo_tuner.commands.locate import EVERY_SPLIT, read_split, tables_root
+    from bo_tuner.commands.locate import EVERY_SPLIT, prior_of_method, read_split, tables_root
     from bo_tuner.evaluators.replay import ReplayEvaluator, table_of_shape
 
     tables = read_split(tables_root(arguments.tables), spec, arguments.device, EVERY_SPLIT)
     table = table_of_shape(spec, tables, shape)
-    study, interrupted = _search(arguments, spec, table.task, ReplayEvaluator(table))
+    prior = prior_of_method(arguments.method, spec, arguments.prior)
+    if prior is not None and prior.has_seen(table.task):
+        note = "the prior was trained on this very shape, so the efficiency says nothing of unseen shapes"
+        print(f"bo-tuner: note: {note}", file=sys.stderr)
+    study, interrupted = _search(arguments, spec, table.task, ReplayEvaluator(table), prior)
     _report(arguments, study, table)
     return study, interrupted
 
 
 def _live(arguments: argparse.Namespace, spec: KernelSpec, shape: dict[str, int]) -> tuple[Study, bool]:
+    from bo_tuner.commands.locate import prior_of_method
     from bo_tuner.evaluators.journal import JournalEvaluator
     from bo_tuner.evaluators.live import LiveEvaluator, gpu_is_there
     from bo_tuner.task import device_named, known_devices
@@ -88,11 +96,16 @@ def _live(arguments: argparse.Namespace, spec: KernelSpec, shape: dict[str, int]
     part = device_named(arguments.device) if arguments.device else None
     whole = part is None or part.key in known_devices()
     with LiveEvaluator(None if part is None or whole else part.n_sms) as evaluator:
+        prior = prior_of_method(arguments.method, spec, arguments.prior)  # while the timing process starts
         if part is not None and evaluator.device.key != part.key:
             raise UserError(f"--device: {part.key} is not this machine's GPU, {evaluator.device.key}")
         task = spec.task(shape, evaluator.device)
         journal = _journal(arguments, spec, task, evaluator.open(task))
-        study, interrupted = _search(arguments, spec, task, journal)
+        if prior is not None:
+            if not arguments.quiet:
+                print(f"compiling the prior's {N_PREFETCHED} favourites ahead of the trials", file=sys.stderr)
+            evaluator.prefetch(prior.favourites(spec.pool(task), N_PREFETCHED))
+        study, interrupted = _search(arguments, spec, task, journal, prior)
         _report(arguments, study, baselines_us=evaluator.baselines_us)
     if isinstance(journal, JournalEvaluator) and not interrupted:
         journal.finish()
@@ -115,19 +128,16 @@ def _journal(arguments: argparse.Namespace, spec: KernelSpec, task: Task, evalua
     return journal
 
 
-def _search(arguments: argparse.Namespace, spec: KernelSpec, task: Task, evaluator: Evaluator) -> tuple[Study, bool]:
+def _search(
+    arguments: argparse.Namespace, spec: KernelSpec, task: Task, evaluator: Evaluator, prior: MetaGP | None
+) -> tuple[Study, bool]:
     """Run the loop; an interrupt ends it and keeps the finished trials."""
     from bo_tuner.commands.ledger import Progress
-    from bo_tuner.commands.locate import prior_of_method
     from bo_tuner.searchers import make_searcher
     from bo_tuner.study import Study
     from bo_tuner.tuner import tune
 
     method, seed = arguments.method, arguments.seed
-    prior = prior_of_method(method, spec, arguments.prior)
-    if arguments.replay and prior is not None and prior.has_seen(task):
-        note = "the prior was trained on this very shape, so the efficiency says nothing of unseen shapes"
-        print(f"bo-tuner: note: {note}", file=sys.stderr)
     searcher = make_searcher(method, spec, task, seed=seed, prior=prior)
     progress = Progress(arguments.trials, quiet=arguments.quiet)
     try:

@@ -105,12 +105,16 @@ class CompileResult:
 
 
 class CompilePool:
-    """Worker processes that fill Triton's disk cache; one that overruns its deadline is killed and replaced."""
+    """Worker processes that fill Triton's disk cache; one that overruns its deadline is killed and replaced.
+
+    What was compiled once, or failed to, is remembered with the time that it took.
+    """
 
     def __init__(self, n_workers: int | None = None, deadline_s: float = DEADLINE_S) -> None:
         self._n_workers = n_workers or max(1, (os.cpu_count() or 2) - 1)
         self._deadline_s = deadline_s
         self._idle: list[_CompileWorker] = []
+        self._results: dict[Hashable, CompileResult] = {}
 
     def compile(
         self,
@@ -121,11 +125,12 @@ class CompilePool:
 
         Args:
             jobs: what to compile, for the task's device.
-            done: called after each distinct build.
+            done: called after each distinct build that was not compiled before.
         """
         keys: list[Hashable] = [(t.device.capability, load_kernel(t.kernel).program.build(c, t).key) for t, c in jobs]
+        results = self._results
         waiting = dict(zip(reversed(keys), reversed(jobs), strict=True))  # the first job of each key
-        results: dict[Hashable, CompileResult] = {}
+        waiting = {key: job for key, job in waiting.items() if key not in results}
         busy: dict[Connection, tuple[_CompileWorker, Hashable, float]] = {}
         while waiting or busy:
             while waiting and len(busy) < self._n_workers:

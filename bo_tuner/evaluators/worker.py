@@ -6,6 +6,7 @@ can be killed; the parent learns what it was doing from the last sign of life, s
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
@@ -22,8 +23,9 @@ from bo_tuner.task import Device, Task
 #: Answers calls on a pipe: (pipe, n_sms, process id of the parent).
 Serve = Callable[[Connection, int | None, int], None]
 
-#: Seconds without a sign of life after which the process is taken for hung.
+#: Seconds without a sign of life after which the process is taken for hung, and how long it may take to start.
 SILENCE_S = 60.0
+START_S = 300.0
 
 
 class WorkerDied(RuntimeError):
@@ -35,24 +37,39 @@ class WorkerDied(RuntimeError):
 
 
 class GpuWorker:
-    """Parent's side of the timing process.
+    """Parent's side of the timing process, which starts at once and is first waited for by ``device``.
 
     Args:
         n_sms: use only so many multiprocessors.
         serve: what the process runs; tests put a stand-in here.
-
-    Raises:
-        UserError: there is no GPU that works.
     """
 
     def __init__(self, n_sms: int | None = None, serve: Serve | None = None) -> None:
         self._n_sms, self._serve = n_sms, serve or _serve
         self._process: Any = None
-        self.device: Device
+        self._start()
+
+    @property
+    def device(self) -> Device:
+        """The device that the process times on.
+
+        Raises:
+            UserError: there is no GPU that works.
+        """
+        return self._description[0]
+
+    @property
+    def versions(self) -> dict[str, dict[str, str]]:
+        """Timing policy and versions of the software, see ``GpuSession.versions``."""
+        return self._description[1]
+
+    @functools.cached_property
+    def _description(self) -> tuple[Device, dict[str, dict[str, str]]]:
         try:
-            self.device, self.versions = self._call("describe")
+            device, versions = self._call("describe")
         except WorkerDied as death:
             raise UserError(f"GPU: cannot be used ({death})") from None
+        return device, versions
 
     def time_all(self, task: Task, configs: Sequence[Config]) -> tuple[list[Row], list[Baseline], dict[str, Any]]:
         """Time every config; one that kills the process is found, recorded as a failure and left out.
@@ -97,19 +114,24 @@ class GpuWorker:
             self._process.join()
             self._process = None
 
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=self._serve, args=(theirs, self._n_sms, os.getpid()), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._patience_s = START_S
+
     def _call(self, method: str, *args: Any) -> Any:
         if self._process is None:
-            context = multiprocessing.get_context("spawn")
-            self._pipe, theirs = context.Pipe()
-            self._process = context.Process(target=self._serve, args=(theirs, self._n_sms, os.getpid()), daemon=True)
-            self._process.start()
-            theirs.close()
+            self._start()
         positions: list[int] = []
         try:
             module = module_of(args[0].kernel) if args else ""
             self._pipe.send((method, module, args))
-            while self._pipe.poll(SILENCE_S):
+            while self._pipe.poll(self._patience_s):
                 kind, value = self._pipe.recv()
+                self._patience_s = SILENCE_S
                 if kind == "alive":
                     positions = value
                 elif kind == "result":
@@ -119,7 +141,7 @@ class GpuWorker:
                     raise WorkerDied(positions, value)
                 else:
                     raise value
-            why = f"no sign of life for {SILENCE_S:.0f} s"
+            why = f"no sign of life for {self._patience_s:.0f} s"
         except (EOFError, BrokenPipeError, ConnectionResetError):
             why = "the timing process died"
         self.close()

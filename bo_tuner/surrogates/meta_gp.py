@@ -22,7 +22,7 @@ from torch import Tensor
 
 from bo_tuner.errors import UserError
 from bo_tuner.kernels.spec import KernelSpec
-from bo_tuner.space import Pool
+from bo_tuner.space import Config, Pool
 from bo_tuner.storage.alignment import pool_codes, space_fingerprint
 from bo_tuner.storage.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from bo_tuner.storage.schema import device_from_json, device_to_json
@@ -119,6 +119,10 @@ class MetaGP:
     def prior_mean(self, pool: Pool) -> NDArray[np.float64]:
         """Prior mean of log(best / time), shape ``[len(pool)]``."""
         return self._pool_prior(pool).mean
+
+    def favourites(self, pool: Pool, n: int) -> list[Config]:
+        """The ``n`` configs with the highest prior mean, best first."""
+        return [pool.config(int(row)) for row in np.argsort(-self.prior_mean(pool), kind="stable")[:n]]
 
     def fit(self, pool: Pool, trials: Sequence[Trial]) -> PoolGP:
         """A model of y = -log(time in µs) given the trials of one task.

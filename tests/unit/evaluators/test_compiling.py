@@ -35,6 +35,17 @@ def test_equal_builds_compile_once_and_keep_their_order() -> None:
     assert results[0].compile_s > 0
 
 
+def test_what_was_compiled_is_remembered_with_its_time() -> None:
+    pool, done = CompilePool(n_workers=1), list[CompileResult]()
+    try:
+        first = pool.compile([(TASK, _configs(1)[0])], done.append)
+        again = pool.compile([(TASK, _configs(1)[0])], done.append)
+    finally:
+        pool.close()
+    assert again == first
+    assert len(done) == 1
+
+
 def test_an_overdue_compilation_is_a_timeout() -> None:
     pool = CompilePool(n_workers=1, deadline_s=0.0)
     try:

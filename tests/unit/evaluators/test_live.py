@@ -12,11 +12,14 @@ from bo_tuner.evaluators.compiling import CompileResult
 from bo_tuner.evaluators.exhaustive import Row
 from bo_tuner.evaluators.live import LiveEvaluator
 from bo_tuner.evaluators.worker import WorkerDied
+from bo_tuner.kernels import load_kernel
 from bo_tuner.space import Config
 from bo_tuner.study import Status
 from bo_tuner.task import Task, device_named
 
-TASK = Task("toy", {"rows": 1, "cols": 1}, device_named("nvidia_h200"))
+SPEC = load_kernel("gemm")
+TASK = SPEC.task({"M": 64, "N": 64, "K": 64}, device_named("nvidia_h200"))
+CONFIG = SPEC.pool(TASK).config(0)
 
 
 class MadeUpWorker:
@@ -56,10 +59,16 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> LiveEvaluator:
 
 
 def test_a_trial_has_its_readings_and_compile_time_apart(gpu: LiveEvaluator) -> None:
-    measurement = gpu.evaluate({"x": 1})
+    measurement = gpu.evaluate(CONFIG)
     assert measurement.status is Status.CORRECT
     assert len(measurement.readings_us) == live.N_READINGS
     assert measurement.compile_s == 1.5
+    assert gpu.evaluate(CONFIG).compile_s == 0.0
+
+
+def test_a_trial_waits_for_what_is_compiled_ahead(gpu: LiveEvaluator) -> None:
+    gpu.prefetch([CONFIG, SPEC.pool(TASK).config(1)])
+    assert gpu.evaluate(CONFIG).compile_s == 1.5
 
 
 @pytest.mark.parametrize(
@@ -67,14 +76,14 @@ def test_a_trial_has_its_readings_and_compile_time_apart(gpu: LiveEvaluator) -> 
     [({"refused": True}, Status.COMPILE), ({"dies": True}, Status.RUNTIME), ({"wrong": True}, Status.CORRECTNESS)],
 )
 def test_what_goes_wrong_is_a_status(gpu: LiveEvaluator, config: Config, status: Status) -> None:
-    measurement = gpu.evaluate(config)
+    measurement = gpu.evaluate({**CONFIG, **config})
     assert measurement.status is status
     assert measurement.message
 
 
 def test_the_library_is_judged_by_its_typical_time(gpu: LiveEvaluator) -> None:
     for _ in range(5):
-        gpu.evaluate({"x": 1})
+        gpu.evaluate(CONFIG)
     assert gpu.baselines_us == {"library": 3.0}
 
 

@@ -72,4 +72,4 @@ def _dies_at_once(pipe: Connection, n_sms: int | None, parent: int) -> None:
 
 def test_a_child_that_cannot_start_is_an_error_not_a_loop() -> None:
     with pytest.raises(UserError, match="GPU: cannot be used"):
-        GpuWorker(serve=_dies_at_once)
+        _ = GpuWorker(serve=_dies_at_once).device
