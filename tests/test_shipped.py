@@ -10,7 +10,8 @@ import pytest
 from bo_tuner.kernels import load_kernel
 from bo_tuner.pretrained import load_prior
 from bo_tuner.protocol import summarise, verify
-from bo_tuner.storage.tables import check_tables, find_tables, read_metadata, read_tables
+from bo_tuner.storage.tables import check_tables, find_tables, read_frames, read_metadata, read_tables
+from bo_tuner.task import device_named
 
 DATA = Path(__file__).parent.parent / "data"
 KERNELS = ["gemm", "attention"]
@@ -23,6 +24,20 @@ def test_tables_are_whole_and_of_this_kernel_source(kernel: str, split: str) -> 
     for path in find_tables(DATA, kernel, split=split):
         check_tables(path, spec)
         assert read_metadata(path)["source_hash"] == spec.source_hash, f"{path} was recorded with another jit source"
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_predicted_shared_memory_is_what_the_compiler_took_for_every_recorded_config(kernel: str) -> None:
+    spec = load_kernel(kernel)
+    (path,) = find_tables(DATA, kernel, split="validation")
+    rows, _ = read_frames(path, spec)
+    for shape, group in rows.groupby(list(spec.shape_keys)):
+        task = spec.task(dict(zip(spec.shape_keys, map(int, shape), strict=True)), device_named("nvidia_h200"))
+        columns = {  # launch keys, which are null where they have no effect, play no part here
+            p.name: group[p.name].fillna(p.values[0]).to_numpy().astype(type(p.values[0]))
+            for p in spec.space.parameters
+        }
+        assert spec.shared_bytes(columns, task).tolist() == group["shared_bytes"].tolist()
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -85,7 +85,8 @@ def _shared(columns: Columns, task: Task) -> NDArray[np.int64]:
 
     The pipeline keeps ``num_stages`` pairs of operand tiles for an MMA that reads them in place, and one pair less where
     registers hold the current one. Descriptor loads add an 8-byte barrier a pair. The persistent
-    schedule, whose loads run on while a tile is stored, keeps the stored tile beside them.
+    schedule, whose loads run on while a tile is stored, keeps the stored tile beside them; split_k passes its FP32 tile
+    through shared memory after the loop, which a shallow pipeline is smaller than.
     """
     block_m, block_n, block_k = (columns[name].astype(np.int64) for name in ("block_m", "block_n", "block_k"))
     stages = columns["num_stages"].astype(np.int64)
@@ -94,7 +95,9 @@ def _shared(columns: Columns, task: Task) -> NDArray[np.int64]:
     buffers = np.where(_warp_group(columns, task), stages, stages - 1)
     tensor_memory = np.where(_warp_group(columns, task) & (task.device.capability[0] == 10), 32, 0)  # its barriers
     store = np.where(columns["schedule"] == "persistent", 2 * block_m * block_n, 0)
-    return np.asarray(pair * buffers + np.where(tma, 8 * buffers, 0) + store + tensor_memory)
+    partial_sum = np.where(columns["schedule"] == "split_k", 4 * block_m * block_n, 0)
+    loop = pair * buffers + np.where(tma, 8 * buffers, 0) + store + tensor_memory
+    return np.asarray(np.maximum(loop, partial_sum))
 
 
 def _split_is_idle(columns: Columns, task: Task) -> NDArray[np.bool_]:

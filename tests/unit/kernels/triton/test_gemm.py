@@ -47,6 +47,7 @@ def test_every_schedule_and_loader_is_right_on_odd_and_prime_sizes() -> None:
         {"block_m": 128, "block_n": 256, "block_k": 64, "num_stages": 3, "num_warps": 8, "loader": "tma", "schedule": "tile"},
         {"block_m": 64, "block_n": 64, "block_k": 128, "num_stages": 4, "num_warps": 4, "loader": "pointer", "schedule": "tile"},
         {"block_m": 16, "block_n": 64, "block_k": 128, "num_stages": 4, "num_warps": 4, "loader": "tma", "schedule": "split_k", "split": 4},
+        {"block_m": 128, "block_n": 256, "block_k": 64, "num_stages": 2, "num_warps": 8, "loader": "pointer", "schedule": "split_k", "split": 2},
         {"block_m": 32, "block_n": 128, "block_k": 64, "num_stages": 2, "num_warps": 4, "loader": "pointer", "schedule": "tile"},
         {"block_m": 128, "block_n": 128, "block_k": 64, "num_stages": 4, "num_warps": 8, "loader": "tma", "schedule": "persistent", "programs_per_sm": 1},
         {"block_m": 256, "block_n": 64, "block_k": 32, "num_stages": 5, "num_warps": 8, "loader": "tma", "schedule": "tile"},
