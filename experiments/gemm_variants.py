@@ -215,7 +215,7 @@ def configs() -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Time every variant, the prior's pick from the search space, and the library, interleaved, on each shape."""
-    from bo_tuner.evaluators.drift import interleaved, without_drift
+    from bo_tuner.evaluators.drift import read_rounds
     from bo_tuner.evaluators.session import GpuSession
     from bo_tuner.pretrained import load_prior
 
@@ -231,11 +231,7 @@ def main() -> None:
         _, errors = session.check_and_read(loaded)
         assert max(errors) < 1e-2, entrants[errors.index(max(errors))]
         loaded += session.baselines().values()
-        order = interleaved(len(loaded), 15)
-        sums: list[list[float]] = [[] for _ in loaded]
-        for place, reading in zip(order, without_drift(order, session.read([loaded[i] for i in order])), strict=True):
-            sums[place].append(reading)
-        medians = [statistics.median(readings) for readings in sums]
+        medians = [statistics.median(readings) for readings in read_rounds(session.read, loaded, 15)]
         library = min(medians[len(entrants) :])
         best = [
             min(us for us, one in zip(medians, entrants[1:], strict=False) if one["schedule"] == name)

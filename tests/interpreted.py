@@ -1,10 +1,12 @@
 """Run configs of a kernel in Triton's interpreter, in a process of its own: ``TRITON_INTERPRET`` acts at import.
 
-``python -m tests.interpreted KERNEL CASES`` reads [[shape, config], …] as JSON and prints the relative error of each.
+``python -m tests.interpreted KERNEL CASES PROGRAM N_SMS`` reads [[shape, config], …] as JSON and prints the relative
+error of each.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -16,10 +18,15 @@ from typing import Any
 N_SMS = 3  # few, so that small problems fill the chip and the persistent schedule has more than one round
 
 
-def relative_errors(kernel: str, cases: Sequence[tuple[Mapping[str, int], Mapping[str, Any]]]) -> list[float]:
-    """‖out − ref‖ / ‖ref‖ of each (shape, config), outputs poisoned with NaN and launched twice."""
+def relative_errors(
+    kernel: str, cases: Sequence[tuple[Mapping[str, int], Mapping[str, Any]]], program: str = "", n_sms: int = N_SMS
+) -> list[float]:
+    """‖out − ref‖ / ‖ref‖ of each (shape, config), outputs poisoned with NaN and launched twice.
+
+    ``program`` names a module whose PROGRAM stands in for the kernel's own; its configs need not be in the space.
+    """
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    command = [sys.executable, "-m", "tests.interpreted", kernel, json.dumps(cases)]
+    command = [sys.executable, "-m", "tests.interpreted", kernel, json.dumps(cases), program, str(n_sms)]
     root = Path(__file__).parent.parent
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root, check=False)
     assert done.returncode == 0, done.stderr
@@ -27,18 +34,20 @@ def relative_errors(kernel: str, cases: Sequence[tuple[Mapping[str, int], Mappin
     return errors
 
 
-def _main(kernel: str, cases: str) -> None:
+def _main(kernel: str, cases: str, program_module: str, n_sms: str) -> None:
     from bo_tuner.kernels import load_kernel
     from bo_tuner.task import device_named
 
-    spec, device = load_kernel(kernel), device_named("nvidia_h200").with_sms(N_SMS)
+    spec, device = load_kernel(kernel), device_named("nvidia_h200").with_sms(int(n_sms))
+    program = importlib.import_module(program_module).PROGRAM if program_module else spec.program
     errors = []
     for shape, config in json.loads(cases):
         task = spec.task(shape, device)
-        assert spec.space.why_invalid(config, task) is None, (shape, config, spec.space.why_invalid(config, task))
-        buffers = spec.program.buffers(task, 0, "cpu")
-        reference = spec.program.reference(buffers)
-        build, launch = spec.program.build(config, task), spec.program.launch(config, task, buffers)
+        reason = None if program_module else spec.space.why_invalid(config, task)
+        assert reason is None, (shape, config, reason)
+        buffers = program.buffers(task, 0, "cpu")
+        reference = program.reference(buffers)
+        build, launch = program.build(config, task), program.launch(config, task, buffers)
         for _ in range(2):  # the second launch finds the scratch as the first one left it
             buffers.output.fill_(float("nan"))
             build.function[launch.grid](*launch.args, num_warps=build.num_warps, num_stages=build.num_stages)

@@ -85,19 +85,9 @@ def _replay(name: str, arguments: argparse.Namespace) -> Replayed:
     prior = prior_of_method(DEFAULT_METHOD, spec, arguments.prior)
     tables = read_split(tables_root(arguments.tables), spec, arguments.device, "validation")
     tables = spread(tables, arguments.shapes)
-    bar = Bar(f"{spec.name}: shape", len(tables))
     start = time.perf_counter()
-    try:
-        studies = verify(
-            spec,
-            tables,
-            DEFAULT_METHOD,
-            prior=prior,
-            n_trials=arguments.trials,
-            progress=lambda key, share: bar.step(key),
-        )
-    finally:
-        bar.stop()
+    with Bar(f"{spec.name}: shape", len(tables)) as bar:
+        studies = verify(spec, tables, DEFAULT_METHOD, prior=prior, n_trials=arguments.trials, progress=bar.hear)
     seconds = (time.perf_counter() - start) / len(tables)
     return Replayed(spec.name, tables, studies, random_curves(tables, arguments.trials), seconds)
 

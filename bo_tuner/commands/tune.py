@@ -24,11 +24,6 @@ from bo_tuner.commands.arguments import (
 )
 from bo_tuner.errors import UserError
 
-#: Configs compiled ahead of the first trial, the prior's favourites.
-N_PREFETCHED = 16
-#: Where the trials of a live run are until it is complete.
-UNFINISHED = Path("outputs", "unfinished")
-
 if TYPE_CHECKING:
     from bo_tuner.evaluators.base import Evaluator
     from bo_tuner.kernels import KernelSpec
@@ -36,6 +31,11 @@ if TYPE_CHECKING:
     from bo_tuner.study import Study
     from bo_tuner.surrogates.meta_gp import MetaGP
     from bo_tuner.task import Task
+
+#: Configs compiled ahead of the first trial, the prior's favourites.
+N_PREFETCHED = 16
+#: Where the trials of a live run are until it is complete.
+UNFINISHED = Path("outputs", "unfinished")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,13 +7,34 @@ random, so what neighbours in time have in common can be told from what a config
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 
 #: Neighbours in time that share a drift, and rounds of fitting configs and drift in turn.
 _WINDOW, _N_ROUNDS = 21, 8
+
+T = TypeVar("T")
+
+
+def read_rounds(read: Callable[[list[T]], list[float]], entrants: Sequence[T], n_rounds: int) -> list[list[float]]:
+    """Read entrants interleaved and take the drift out.
+
+    Args:
+        read: one reading in µs of each entrant handed in, in the order given.
+        entrants: what to read.
+        n_rounds: readings of each.
+
+    Returns:
+        The readings of each entrant, in the order of the entrants.
+    """
+    order = interleaved(len(entrants), n_rounds)
+    found: list[list[float]] = [[] for _ in entrants]
+    for place, reading in zip(order, without_drift(order, read([entrants[i] for i in order])), strict=True):
+        found[place].append(reading)
+    return found
 
 
 def interleaved(n: int, n_rounds: int, seed: int = 0) -> list[int]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bo_tuner.evaluators.compiling import CannotRun
-from bo_tuner.evaluators.drift import interleaved, without_drift
+from bo_tuner.evaluators.drift import read_rounds
 from bo_tuner.space import Config
 from bo_tuner.study import Status
 
@@ -99,12 +99,9 @@ def time_all(
     def read_again(factor: float, most: int, fewest: int, at_most: int) -> dict[int, list[float]]:
         chosen = _within(rows, factor)[:most]
         alive(chosen)
-        order = interleaved(len(chosen), _affordable(rows, chosen, fewest, at_most))
-        readings = without_drift(order, session.read([loaded[chosen[place]] for place in order]))
-        found: dict[int, list[float]] = {position: [] for position in chosen}
-        for place, reading in zip(order, readings, strict=True):
-            found[chosen[place]].append(reading)
-        return found
+        n_rounds = _affordable(rows, chosen, fewest, at_most)
+        readings = read_rounds(session.read, [loaded[position] for position in chosen], n_rounds)
+        return dict(zip(chosen, readings, strict=True))
 
     for position, readings in read_again(NEAR, len(rows), N_NEAR, N_NEAR).items():
         rows[position].readings_us += readings
@@ -141,14 +138,11 @@ def _final_rounds(
     session: GpuSession, rows: list[Row], loaded: dict[int, Loaded], finalists: list[int]
 ) -> list[Baseline]:
     baselines = session.baselines()
-    results = [Baseline(name, []) for name in baselines]
     entrants = [loaded[position] for position in finalists] + list(baselines.values())
-    sinks = [rows[position].final_readings_us for position in finalists] + [one.final_readings_us for one in results]
-    order = interleaved(len(entrants), _affordable(rows, finalists, *FINAL_ROUNDS))
-    readings = without_drift(order, session.read([entrants[place] for place in order]))
-    for place, reading in zip(order, readings, strict=True):
-        sinks[place].append(reading)
-    return results
+    readings = read_rounds(session.read, entrants, _affordable(rows, finalists, *FINAL_ROUNDS))
+    for position, of_finalist in zip(finalists, readings, strict=False):
+        rows[position].final_readings_us = of_finalist
+    return [Baseline(name, of_library) for name, of_library in zip(baselines, readings[len(finalists) :], strict=True)]
 
 
 def _affordable(rows: list[Row], chosen: list[int], fewest: int, most: int) -> int:

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from bo_tuner.errors import UserError
-from bo_tuner.evaluators.exhaustive import Baseline, Row, time_all
+from bo_tuner.evaluators.exhaustive import Baseline, Row, first_rows, time_all
 from bo_tuner.kernels import load_kernel, module_of
 from bo_tuner.space import Config
 from bo_tuner.study import Status
@@ -189,14 +189,12 @@ def _serve(pipe: Connection, n_sms: int | None, parent: int) -> None:
 
 
 def _time_some(session: Any, configs: list[Config], n_readings: int, tolerance: float) -> Any:
-    from bo_tuner.evaluators.exhaustive import first_rows
-
     rows, loaded = first_rows(session, configs, tolerance)
     baselines = session.baselines()
     entrants = [*loaded.values(), *baselines.values()]
     readings = session.read(entrants * n_readings)
-    for place, position in enumerate(loaded):
+    of_entrant = [readings[place :: len(entrants)] for place in range(len(entrants))]
+    for position, of_config in zip(loaded, of_entrant, strict=False):
         if rows[position].status is Status.CORRECT:
-            rows[position].readings_us = readings[place :: len(entrants)]
-    offset = len(loaded)
-    return rows, {name: readings[offset + place :: len(entrants)] for place, name in enumerate(baselines)}
+            rows[position].readings_us = of_config
+    return rows, dict(zip(baselines, of_entrant[len(loaded) :], strict=True))

@@ -84,9 +84,9 @@ def _shared(columns: Columns, task: Task) -> NDArray[np.int64]:
     """Shared memory a block, equal to what Triton 3.6 and 3.7 allocate for sm_90 and sm_80, at most 32 B over on sm_100.
 
     The pipeline keeps ``num_stages`` pairs of operand tiles for an MMA that reads them in place, and one pair less where
-    registers hold the current one. Descriptor loads add an 8-byte barrier a pair. The persistent
-    schedule, whose loads run on while a tile is stored, keeps the stored tile beside them; split_k passes its FP32 tile
-    through shared memory after the loop, which a shallow pipeline is smaller than.
+    registers hold the current one. Descriptor loads add an 8-byte barrier a pair. The persistent schedule, whose loads
+    run on while a tile is stored, keeps the stored tile beside them; split_k passes its FP32 tile through shared memory
+    after the loop, which a shallow pipeline is smaller than.
     """
     block_m, block_n, block_k = (columns[name].astype(np.int64) for name in ("block_m", "block_n", "block_k"))
     stages = columns["num_stages"].astype(np.int64)
