@@ -89,7 +89,7 @@ def collect(
         compiled = _compile(spec, compilers, [task for _, task in todo], listener)
         listener.stage("timing", len(todo))
         for book, task in todo:
-            listener.step(book.record(task, compiled))
+            listener.step(book.record(task, compiled[task]))
         return [book.merge() for book in books]
     finally:
         worker.close()
@@ -103,15 +103,21 @@ def _take_turns(queues: Sequence[Sequence[Any]]) -> list[list[Any]]:
 
 def _compile(
     spec: KernelSpec, compilers: CompilePool, tasks: Sequence[Task], listener: Listener
-) -> dict[Any, CompileResult]:
-    """Compile every distinct build of the tasks, by build key."""
-    jobs: dict[Any, tuple[Task, Config]] = {}
+) -> dict[Task, list[CompileResult]]:
+    """Compile every distinct build of the tasks; results in the order of each task's pool."""
+    place_of: dict[Any, int] = {}  # of a build among the jobs; a key is large, and every config has one
+    jobs: list[tuple[Task, Config]] = []
+    places: dict[Task, list[int]] = {}
     for task in tasks:
+        places[task] = []
         for config in spec.pool(task):
-            jobs.setdefault(spec.program.build(config, task).key, (task, config))
+            place = place_of.setdefault(spec.program.build(config, task).key, len(jobs))
+            if place == len(jobs):
+                jobs.append((task, config))
+            places[task].append(place)
     listener.stage("compiling", len(jobs))
-    results = compilers.compile(list(jobs.values()), lambda result: listener.step(result.status.value))
-    return dict(zip(jobs, results, strict=True))
+    results = compilers.compile(jobs, lambda result: listener.step(result.status.value))
+    return {task: [results[place] for place in of_task] for task, of_task in places.items()}
 
 
 class _Book:
@@ -135,12 +141,11 @@ class _Book:
         device = self._worker.device
         return [(self, self._spec.task(shape, device)) for shape in shapes if tuple(shape.values()) not in done]
 
-    def record(self, task: Task, compiled: dict[Any, CompileResult]) -> str:
-        """Time a task and write its part; returns a line that says how it went."""
+    def record(self, task: Task, builds: Sequence[CompileResult]) -> str:
+        """Time a task, given how each config compiled, and write its part; returns a line that says how it went."""
         start = time.perf_counter()
         pool = self._spec.pool(task)
         configs = list(pool)
-        builds = [compiled[self._spec.program.build(config, task).key] for config in configs]
         usable = [i for i, build in enumerate(builds) if build.status is Status.CORRECT]
         try:
             timed, baselines, clocks = self._worker.time_all(task, [configs[i] for i in usable])
