@@ -1,35 +1,47 @@
-"""Record the ground truth: time every valid config of sampled shapes on this machine's GPU.
+"""Record the ground truth: time every valid config of sampled shapes on this machine's GPUs.
 
-One finished task is one atomically written part file; a killed run loses at most the task in flight and goes on
-where it stopped. When all shapes of a split are there, the parts become ``<out>/<kernel>/<device>/<split>.parquet``.
+Three things go on at once, so that no GPU waits: one thread has the tasks compiled in their order, one thread a GPU
+times what is compiled, and one thread writes what is timed.
+
+One finished task is one atomically written part file; a killed run loses at most the tasks that are being timed or
+written and goes on where it stopped. When all shapes of a split are there, the parts become
+``<out>/<kernel>/<device>/<split>.parquet``.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 import pandas as pd
 
+from bo_tuner.errors import UserError
 from bo_tuner.evaluators import exhaustive
 from bo_tuner.evaluators.compiling import CompilePool, CompileResult
 from bo_tuner.evaluators.exhaustive import Baseline, Row
 from bo_tuner.evaluators.worker import GpuWorker, WorkerDied
 from bo_tuner.kernels.spec import TRAIN_SEED, VALIDATION_SEED, KernelSpec
-from bo_tuner.space import Config
 from bo_tuner.storage.schema import device_to_json, tasks_path
 from bo_tuner.storage.tables import read_frames, write_tables
 from bo_tuner.study import Status
-from bo_tuner.task import Task
+from bo_tuner.task import Device, Task
+
+#: What a task's timing gave: see ``GpuWorker.time_all``.
+Timed = tuple[list[Row], list[Baseline], dict[str, Any]]
 
 
 class Listener(Protocol):
-    """Hears how a collection goes on."""
+    """Hears how a collection goes on, one call at a time, from any thread."""
 
     def stage(self, name: str, total: int) -> None:
         """A stage of ``total`` steps begins."""
@@ -44,6 +56,21 @@ class Silent:
     def stage(self, name: str, total: int) -> None: ...
 
     def step(self, note: str) -> None: ...
+
+
+class _OneAtATime:
+    """Lets several threads talk to one listener."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener, self._lock = listener, threading.Lock()
+
+    def stage(self, name: str, total: int) -> None:
+        with self._lock:
+            self._listener.stage(name, total)
+
+    def step(self, note: str) -> None:
+        with self._lock:
+            self._listener.step(note)
 
 
 @dataclass(frozen=True)
@@ -65,6 +92,7 @@ def collect(
     out: Path,
     n_sms: int | None = None,
     listener: Listener | None = None,
+    n_gpus: int = 1,
 ) -> list[Path]:
     """Record the shapes of some draws, the draws taking turns so that a stop leaves a share of each.
 
@@ -72,28 +100,40 @@ def collect(
         spec: the kernel.
         draws: what to record.
         out: folder of the tables.
-        n_sms: use only so many multiprocessors.
+        n_sms: use only so many multiprocessors of each GPU.
         listener: hears the progress.
+        n_gpus: time on the first so many GPUs, each task on one of them.
 
     Returns:
         the table files, one a draw.
 
     Raises:
-        UserError: no GPU, or it cannot be parted so.
+        UserError: a GPU is missing, cannot be parted so or differs from the first, or a part cannot be written.
     """
-    listener = listener or Silent()
-    worker, compilers = GpuWorker(n_sms), CompilePool()
-    try:
-        books = [_Book(spec, worker, draw, out) for draw in draws]
+    n_compilers = max(1, (os.cpu_count() or 1) - 1 - 2 * n_gpus)  # timing must not wait for a core
+    with ExitStack() as stack:  # left from the bottom up, so what is timed is written and nothing is left running
+        writer = stack.enter_context(ThreadPoolExecutor(1))
+        compilers = stack.enter_context(closing(CompilePool(n_compilers)))
+        threads = stack.enter_context(ThreadPoolExecutor(n_gpus + 1))
+        workers = [stack.enter_context(closing(GpuWorker(n_sms, gpu))) for gpu in range(n_gpus)]
+        _check_equal([worker.device for worker in workers])
+        books = [_Book(spec, workers[0], draw, out) for draw in draws]
         todo = [(book, task) for turn in _take_turns([book.missing() for book in books]) for book, task in turn]
-        compiled = _compile(spec, compilers, [task for _, task in todo], listener)
-        listener.stage("timing", len(todo))
-        for book, task in todo:
-            listener.step(book.record(task, compiled[task]))
+        recording = _Recording(spec, todo, _OneAtATime(listener or Silent()))
+        stack.callback(recording.stopped.set)
+        running = [threads.submit(recording.time, worker, writer) for worker in workers]
+        running.append(threads.submit(recording.compile, compilers, n_gpus))
+        for ended in as_completed(running):
+            ended.result()  # the first error ends the run
         return [book.merge() for book in books]
-    finally:
-        worker.close()
-        compilers.close()
+
+
+def _check_equal(devices: Sequence[Device]) -> None:
+    """Refuse GPUs that differ, since a table is of one device; two facts may be measured, and those scatter."""
+    facts = [replace(device, bandwidth_gb_s=0.0, peak_bf16_tflops=0.0) for device in devices]
+    for gpu, device in enumerate(devices):
+        if facts[gpu] != facts[0]:
+            raise UserError(f"gpus: GPU 0 is {devices[0].name} and GPU {gpu} is {device.name}, which are not equal")
 
 
 def _take_turns(queues: Sequence[Sequence[Any]]) -> list[list[Any]]:
@@ -101,30 +141,84 @@ def _take_turns(queues: Sequence[Sequence[Any]]) -> list[list[Any]]:
     return [[queue[turn] for queue in queues if turn < len(queue)] for turn in range(longest)]
 
 
-def _compile(
-    spec: KernelSpec, compilers: CompilePool, tasks: Sequence[Task], listener: Listener
-) -> dict[Task, list[CompileResult]]:
-    """Compile every distinct build of the tasks; results in the order of each task's pool."""
-    place_of: dict[Any, int] = {}  # of a build among the jobs; a key is large, and every config has one
-    jobs: list[tuple[Task, Config]] = []
-    places: dict[Task, list[int]] = {}
-    for task in tasks:
-        places[task] = []
-        for config in spec.pool(task):
-            place = place_of.setdefault(spec.program.build(config, task).key, len(jobs))
-            if place == len(jobs):
-                jobs.append((task, config))
-            places[task].append(place)
-    listener.stage("compiling", len(jobs))
-    results = compilers.compile(jobs, lambda result: listener.step(result.status.value))
-    return {task: [results[place] for place in of_task] for task, of_task in places.items()}
+class _Recording:
+    """The tasks on their way from the compilers through the GPUs to the writer.
+
+    Compiling is told to the listener until the first task can be timed, from then on timing.
+    """
+
+    def __init__(self, spec: KernelSpec, todo: Sequence[tuple[_Book, Task]], listener: Listener) -> None:
+        self._spec, self._todo, self._listener = spec, todo, listener
+        self._compiled: SimpleQueue[tuple[_Book, Task, list[CompileResult]] | None] = SimpleQueue()
+        self._timing = False
+        self.stopped = threading.Event()
+
+    def compile(self, compilers: CompilePool, n_gpus: int) -> None:
+        """Compile the tasks in their order; the pool compiles what several of them need once.
+
+        Raises:
+            CancelledError: the run was stopped.
+        """
+        try:
+            for book, task in self._todo:
+                self._check_stop()
+                pool = self._spec.pool(task)
+                rows, places = pool.builds
+                if not self._timing:
+                    self._listener.stage("compiling", len(rows))
+                compiled = compilers.compile([(task, pool.config(row)) for row in rows], self._hear)
+                results = [compiled[place] for place in places]
+                if not self._timing:
+                    self._timing = True
+                    self._listener.stage("timing", len(self._todo))
+                self._compiled.put((book, task, results))
+        finally:
+            for _ in range(n_gpus):
+                self._compiled.put(None)
+
+    def _hear(self, result: CompileResult) -> None:
+        self._check_stop()
+        if not self._timing:
+            self._listener.step(result.status.value)
+
+    def _check_stop(self) -> None:
+        if self.stopped.is_set():
+            raise CancelledError
+
+    def time(self, worker: GpuWorker, writer: Executor) -> None:
+        """Time compiled tasks on one GPU until none is left; of those timed, at most one waits to be written.
+
+        Raises:
+            UserError: the GPU cannot be used, or a part cannot be written (raised when the next task is timed).
+        """
+        written: Future[None] | None = None
+        for book, task, builds in iter(self._compiled.get, None):
+            pairs = zip(self._spec.pool(task), builds, strict=True)
+            configs = [config for config, build in pairs if build.status is Status.CORRECT]
+            start = time.perf_counter()
+            try:
+                timed = worker.time_all(task, configs)
+            except WorkerDied as death:
+                if self.stopped.is_set():
+                    return
+                self._listener.step(f"{task.shape_key}: left out, {death}")
+                continue
+            seconds = time.perf_counter() - start
+            if written is not None:
+                written.result()
+            written = writer.submit(self._write, book, task, builds, timed, seconds)
+        if written is not None:
+            written.result()
+
+    def _write(self, book: _Book, task: Task, builds: Sequence[CompileResult], timed: Timed, seconds: float) -> None:
+        self._listener.step(book.write(task, builds, timed, seconds))
 
 
 class _Book:
     """The recorded and the missing tasks of one draw."""
 
     def __init__(self, spec: KernelSpec, worker: GpuWorker, draw: Draw, out: Path) -> None:
-        self._spec, self._worker, self._draw = spec, worker, draw
+        self._spec, self._device, self._draw = spec, worker.device, draw
         self.path = out / spec.name / worker.device.key / f"{draw.split}.parquet"
         self._parts = self.path.with_suffix(".parts")
         self._metadata = {
@@ -138,27 +232,33 @@ class _Book:
         """Tasks of the draw that are neither in the table nor a part, in order."""
         done = {tuple(shape) for path in self._files() for shape in _shapes(path, self._spec)}
         shapes = self._spec.sample_shapes(self._draw.n_shapes, self._draw.seed)
-        device = self._worker.device
-        return [(self, self._spec.task(shape, device)) for shape in shapes if tuple(shape.values()) not in done]
+        return [(self, self._spec.task(shape, self._device)) for shape in shapes if tuple(shape.values()) not in done]
 
-    def record(self, task: Task, builds: Sequence[CompileResult]) -> str:
-        """Time a task, given how each config compiled, and write its part; returns a line that says how it went."""
-        start = time.perf_counter()
+    def write(self, task: Task, builds: Sequence[CompileResult], timed: Timed, seconds: float) -> str:
+        """Write a task's part.
+
+        Args:
+            task: the task.
+            builds: how each config of its pool compiled.
+            timed: the readings of those that did.
+            seconds: how long timing took.
+
+        Returns:
+            a line that says how it went.
+
+        Raises:
+            UserError: a column holds a value of another type.
+        """
         pool = self._spec.pool(task)
-        configs = list(pool)
+        timed_rows, baselines, clocks = timed
         usable = [i for i, build in enumerate(builds) if build.status is Status.CORRECT]
-        try:
-            timed, baselines, clocks = self._worker.time_all(task, [configs[i] for i in usable])
-        except WorkerDied as death:
-            return f"{task.shape_key}: left out, {death}"
         rows = [Row(build.status, message=build.message) for build in builds]
-        for i, row in zip(usable, timed, strict=True):
+        for i, row in zip(usable, timed_rows, strict=True):
             rows[i] = row
         for row, build in zip(rows, builds, strict=True):
             row.compile_s = build.compile_s
         columns = {**{key: [size] * len(pool) for key, size in task.shape.items()}, **_config_columns(pool)}
         frame = pd.concat([pd.DataFrame(columns), pd.DataFrame(exhaustive.records_of(rows))], axis=1)
-        seconds = time.perf_counter() - start
         summary = {
             **task.shape,
             **_baseline_columns(baselines),

@@ -30,7 +30,7 @@ class Parameter:
     Args:
         name: its name in every config.
         values: what it may be, in order.
-        kind: ``power_of_two`` and ``integer`` are ordered (encoded as log2 and as the value), ``categorical`` is not.
+        kind: ``logarithmic`` and ``integer`` are ordered (encoded as log2 and as the value), ``categorical`` is not.
         launch: true when the value is a run-time argument, so that changing it compiles nothing.
         active: where the parameter has an effect; None means everywhere. Elsewhere a canonical config leaves it out.
         neutral: the value that stands in its column where it has no effect, for example a split factor of 1.
@@ -38,7 +38,7 @@ class Parameter:
 
     name: str
     values: tuple[Value, ...]
-    kind: Literal["power_of_two", "integer", "categorical"]
+    kind: Literal["logarithmic", "integer", "categorical"]
     launch: bool = False
     active: Predicate | None = None
     neutral: Value | None = None
@@ -57,7 +57,7 @@ class Parameter:
 
     def encode(self, column: NDArray[Any]) -> NDArray[np.float64]:
         """Coordinates for a covariance: log2, the value, or the category's index."""
-        if self.kind == "power_of_two":
+        if self.kind == "logarithmic":
             return np.log2(column.astype(np.float64))
         if self.kind == "integer":
             return column.astype(np.float64)
@@ -67,8 +67,12 @@ class Parameter:
 
 def power_of_two(name: str, low: int, high: int, **more: Any) -> Parameter:
     """Powers of two from ``low`` to ``high``, both included."""
-    values = tuple(1 << bit for bit in range(low.bit_length() - 1, high.bit_length()))
-    return Parameter(name, values, "power_of_two", **more)
+    return logarithmic(name, [1 << bit for bit in range(low.bit_length() - 1, high.bit_length())], **more)
+
+
+def logarithmic(name: str, values: Sequence[int], **more: Any) -> Parameter:
+    """Positive integers whose ratios matter, not their differences."""
+    return Parameter(name, tuple(values), "logarithmic", **more)
 
 
 def integer(name: str, values: Sequence[int], **more: Any) -> Parameter:
@@ -93,7 +97,7 @@ class Rule:
 class Pool:
     """All valid configs of one task, encoded once. Row order is the same on every machine.
 
-    ``rejected`` counts the combinations that each rule refused (the first broken rule is the one that counts).
+    ``rejected`` counts what each rule refused: combinations of the parameters that it took to apply the rule.
     """
 
     task: Task
@@ -133,6 +137,16 @@ class Pool:
         return {key: row for row, key in enumerate(self.keys)}
 
     @functools.cached_property
+    def builds(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """One row of each distinct build, and for every row the place of its build among these.
+
+        Configs that differ in launch keys only are one build.
+        """
+        compiled = [column for column, p in zip(self.encoded.T, self.parameters, strict=True) if not p.launch]
+        _, rows, places = np.unique(np.column_stack(compiled), axis=0, return_index=True, return_inverse=True)
+        return rows, places.reshape(-1)
+
+    @functools.cached_property
     def encoded(self) -> NDArray[np.float64]:
         """Coordinates, ``len(self) × n_parameters``: log2 or value of ordered parameters, codes of categorical ones."""
         return np.column_stack([p.encode(self.columns[p.name]) for p in self.parameters])
@@ -152,20 +166,24 @@ class SearchSpace:
 
     def pool(self, task: Task) -> Pool:
         """Enumerate every valid config of a task."""
-        columns, active = self._product(task)
-        n_rows = len(next(iter(columns.values())))
-        alive, rejected = np.ones(n_rows, dtype=bool), {}
-        for rule in self.rules:
-            broken = rule.broken(columns, task) & alive
-            rejected[rule.reason] = int(broken.sum())
-            alive &= ~broken
-        return Pool(
-            task=task,
-            parameters=self.parameters,
-            columns={name: column[alive] for name, column in columns.items()},
-            active={name: mask[alive] for name, mask in active.items()},
-            rejected=rejected,
-        )
+        columns: dict[str, NDArray[Any]] = {}
+        active: dict[str, NDArray[np.bool_]] = {}
+        rejected, waiting = {rule.reason: 0 for rule in self.rules}, list(self.rules)
+        for parameter in self.parameters:
+            _multiply(columns, active, parameter, task)
+            # A rule is applied as soon as the columns that it reads are there, before the rest multiply the rows.
+            for rule in list(waiting):
+                try:
+                    valid = ~np.broadcast_to(rule.broken(columns, task), len(columns[parameter.name]))
+                except KeyError:
+                    continue
+                waiting.remove(rule)
+                rejected[rule.reason] = int((~valid).sum())
+                for some in (columns, active):
+                    some.update({name: column[valid] for name, column in some.items()})
+        for rule in waiting:
+            rule.broken(columns, task)  # raises: it reads a column that no parameter has
+        return Pool(task, self.parameters, columns, active, rejected)
 
     def why_invalid(self, config: Config, task: Task) -> str | None:
         """The first reason why a config is not valid for a task, or None if it is valid."""
@@ -187,24 +205,22 @@ class SearchSpace:
             return f"{unknown[0]}: is no parameter of this kernel"
         return next((rule.reason for rule in self.rules if rule.broken(columns, task)[0]), None)
 
-    def _product(self, task: Task) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[np.bool_]]]:
-        """Every combination, a conditional parameter taking its neutral value once where it has no effect."""
-        columns: dict[str, NDArray[Any]] = {}
-        active: dict[str, NDArray[np.bool_]] = {}
-        n_rows = 1
-        for parameter in self.parameters:
-            mask = np.ones(n_rows, dtype=bool)
-            if parameter.active is not None:
-                mask = np.broadcast_to(parameter.active(columns, task), (n_rows,))
-            repeats = np.where(mask, len(parameter.values), 1)
-            starts = np.cumsum(repeats) - repeats
-            n_rows = int(repeats.sum())
-            offset = np.arange(n_rows) - np.repeat(starts, repeats)
-            mask = np.repeat(mask, repeats)
-            column = np.array(parameter.values)[offset]
-            if parameter.neutral is not None:
-                column = np.where(mask, column, np.array(parameter.neutral))
-            columns = {name: np.repeat(old, repeats) for name, old in columns.items()}
-            active = {name: np.repeat(old, repeats) for name, old in active.items()}
-            columns[parameter.name], active[parameter.name] = column, mask
-        return columns, active
+
+def _multiply(
+    columns: dict[str, NDArray[Any]], active: dict[str, NDArray[np.bool_]], parameter: Parameter, task: Task
+) -> None:
+    """Combine all rows with every value of one more parameter, or with the neutral one where it has no effect."""
+    n_rows = len(next(iter(columns.values()))) if columns else 1
+    mask = np.ones(n_rows, dtype=bool)
+    if parameter.active is not None:
+        mask = np.broadcast_to(parameter.active(columns, task), (n_rows,))
+    repeats = np.where(mask, len(parameter.values), 1)
+    starts = np.cumsum(repeats) - repeats
+    offset = np.arange(int(repeats.sum())) - np.repeat(starts, repeats)
+    mask = np.repeat(mask, repeats)
+    column = np.array(parameter.values)[offset]
+    if parameter.neutral is not None:
+        column = np.where(mask, column, np.array(parameter.neutral))
+    for some in (columns, active):
+        some.update({name: np.repeat(old, repeats) for name, old in some.items()})
+    columns[parameter.name], active[parameter.name] = column, mask

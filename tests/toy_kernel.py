@@ -123,7 +123,13 @@ def toy_frames(
                 "library_us": float(final[~failed].min()),
                 "baselines": "{}",
             }
-            | {"sm_clock_start_mhz": 1980, "sm_clock_end_mhz": 1980, "collect_s": 1.0, "date": "2026-11-29"}
+            | {
+                "sm_clock_start_mhz": 1980,
+                "sm_clock_end_mhz": 1980,
+                "gpu": "0000",
+                "collect_s": 1.0,
+                "date": "2026-11-29",
+            }
         )
     return pd.concat(frames, ignore_index=True), pd.DataFrame(facts)
 

@@ -1,4 +1,4 @@
-"""Record tables on this machine's GPU: time every valid config of sampled shapes; a killed run resumes."""
+"""Record tables on this machine's GPUs: time every valid config of sampled shapes; a killed run resumes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", metavar="S", type=natural, action="append", required=True, help="of the shapes: 1 train, 2 validation"
     )
-    parser.add_argument("--sms", metavar="N", type=positive, help="use only so many multiprocessors of the GPU")
+    parser.add_argument("--sms", metavar="N", type=positive, help="use only so many multiprocessors of each GPU")
+    parser.add_argument("--gpus", metavar="N", type=positive, default=1, help="time on so many equal GPUs (default: 1)")
     parser.add_argument("--out", metavar="DIR", type=Path, default=Path("data"), help="folder (default: data)")
 
 
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("--seed: two draws of one seed are the same shapes")
     draws = [Draw(n_shapes, seed) for n_shapes, seed in zip(samples, seeds, strict=True)]
     with StageListener() as listener:
-        paths = collect(spec, draws, arguments.out, n_sms=arguments.sms, listener=listener)
+        paths = collect(spec, draws, arguments.out, n_sms=arguments.sms, listener=listener, n_gpus=arguments.gpus)
     for path in paths:
         console().print(f"wrote {path}", highlight=False, soft_wrap=True)
     return 0

@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     out.print(parameters)
 
-    out.print("what rejected the rest; the first broken rule counts")
+    out.print("what rejected the rest; a rule is applied once the parameters it reads are combined")
     rejected = Table("rule")
     rejected.add_column("combinations", justify="right")
     for reason, count in pool.rejected.items():

@@ -6,6 +6,8 @@ there. What the compiler refuses comes back as a failed ``Compiled``, never as a
 
 from __future__ import annotations
 
+import contextlib
+import io
 import multiprocessing
 import os
 import re
@@ -67,10 +69,11 @@ def compile_build(build: Build, capability: tuple[int, int]) -> Compiled:
         attrs={(names.index(name),): [["tt.divisibility", 16]] for name in build.divisible},
     )
     target = GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
-    options = {"num_warps": build.num_warps, "num_stages": build.num_stages}
+    options = {"num_warps": build.num_warps, "num_stages": build.num_stages, "maxnreg": build.max_registers}
     start = time.perf_counter()
     try:
-        kernel = triton_compile(source, target=target, options=options)
+        with contextlib.redirect_stdout(io.StringIO()):  # of what the assembler refuses Triton prints the whole code
+            kernel = triton_compile(source, target=target, options=options)
     except Exception as error:  # the compiler raises many types; each means that this config cannot be had
         return Compiled(None, time.perf_counter() - start, _one_line(error))
     return Compiled(kernel, time.perf_counter() - start)

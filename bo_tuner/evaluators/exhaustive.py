@@ -28,15 +28,15 @@ from bo_tuner.study import Status
 if TYPE_CHECKING:
     from bo_tuner.evaluators.session import GpuSession, Loaded
 
-NEAR, CLOSE, FINAL = 2.0, 1.25, 1.08
+NEAR, CLOSE, FINAL = 1.5, 1.2, 1.08
 N_NEAR = 2
-MAX_CLOSE, MAX_FINALISTS = 160, 40
+MAX_CLOSE, MAX_FINALISTS = 240, 60
 #: Fewest and most further readings a config, and the seconds that a step may take beyond the fewest.
 CLOSE_READINGS, FINAL_ROUNDS, STEP_S = (6, 12), (15, 60), 0.3
 #: What a reading takes besides the kernel: queueing, the cache flush.
-_OVERHEAD_US = 120.0
+_OVERHEAD_US = 90.0
 #: Configs checked between two signs of life.
-BATCH = 64
+BATCH = 160
 
 POLICY = {
     "screening": f"1 reading; {1 + N_NEAR} within {NEAR} of the best, {CLOSE_READINGS} new within {CLOSE}; median",

@@ -13,11 +13,11 @@ import torch
 import triton
 from triton.runtime.errors import OutOfResources
 
-from bo_tuner.evaluators.compiling import CannotRun, compile_build
+from bo_tuner.evaluators.compiling import CannotRun, Compiled, compile_build
 from bo_tuner.evaluators.partial import stream_on_sms
 from bo_tuner.evaluators.timing import POLICY, Timer
 from bo_tuner.kernels import load_kernel
-from bo_tuner.kernels.program import Buffers, Program
+from bo_tuner.kernels.program import Buffers, Build, Program
 from bo_tuner.space import Config
 from bo_tuner.study import Status
 from bo_tuner.task import Device, Task, file_key, known_devices
@@ -45,7 +45,8 @@ class GpuSession:
             self.device = self.device.with_sms(n_sms)
             torch.cuda.set_stream(stream_on_sms(n_sms))
         self.timer = Timer()
-        self._kernels: dict[Any, Any] = {}
+        self._compiled: dict[Any, Compiled] = {}
+        self._builds: dict[tuple[Any, ...], Build] = {}
         self._task: Task | None = None
 
     def versions(self) -> dict[str, dict[str, str]]:
@@ -68,7 +69,10 @@ class GpuSession:
             return
         self._task, self._buffers, self._reference, self._difference = None, None, None, None
         torch.cuda.empty_cache()
-        self._program = program or load_kernel(task.kernel).program
+        spec = load_kernel(task.kernel)
+        self._program = program or spec.program
+        self._launch_keys = frozenset(p.name for p in spec.space.parameters if p.launch)
+        self._builds.clear()
         self._buffers = self._program.buffers(task, seed, "cuda")
         self._reference = self._program.reference(self._buffers)
         self._difference = torch.empty_like(self._reference)
@@ -83,22 +87,29 @@ class GpuSession:
                 broken.
         """
         assert self._task is not None
-        build = self._program.build(config, self._task)
-        kernel = self._kernels.get(build.key)
-        if kernel is None:
-            compiled = compile_build(build, self.device.capability)
-            if not compiled.ok:
-                raise CannotRun(Status.COMPILE, compiled.message)
-            kernel = compiled.kernel
+        build = self._build(config)
+        compiled = self._compiled.get(build.key)
+        if new := compiled is None:
+            compiled = self._compiled[build.key] = compile_build(build, self.device.capability)
+        if not compiled.ok:
+            raise CannotRun(Status.COMPILE, compiled.message)
+        kernel = compiled.kernel
         launch = self._program.launch(config, self._task, self._buffers_open)
         try:
             run = kernel[launch.grid]  # loads the machine code
         except OutOfResources as error:
             raise CannotRun(Status.RUNTIME, " ".join(str(error).split())) from None
-        if build.key not in self._kernels:
+        if new:
             run(*launch.args)  # the first launch of a kernel may reserve local memory, which waits for the GPU
-            self._kernels[build.key] = kernel
         return Loaded(lambda: run(*launch.args), kernel.n_regs, kernel.n_spills, int(kernel.metadata.shared))
+
+    def _build(self, config: Config) -> Build:
+        """The config's build; configs that differ in launch keys only share one."""
+        assert self._task is not None
+        key = tuple(item for item in config.items() if item[0] not in self._launch_keys)
+        if key not in self._builds:
+            self._builds[key] = self._program.build(config, self._task)
+        return self._builds[key]
 
     def check_and_read(self, loaded: Sequence[Loaded]) -> tuple[list[float], list[float]]:
         """One reading in µs and the relative error ‖out − ref‖ / ‖ref‖ of each, from an output poisoned with NaN."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
@@ -39,14 +40,24 @@ class WorkerDied(RuntimeError):
 class GpuWorker:
     """Parent's side of the timing process, which starts at once and is first waited for by ``device``.
 
+    One thread may call it; ``close`` may come from another.
+
     Args:
         n_sms: use only so many multiprocessors.
+        gpu: index among the GPUs that this process may see; the timing process sees that one alone. None: the first.
         serve: what the process runs; tests put a stand-in here.
+
+    Raises:
+        UserError: ``CUDA_VISIBLE_DEVICES`` names no such GPU.
     """
 
-    def __init__(self, n_sms: int | None = None, serve: Serve | None = None) -> None:
+    def __init__(self, n_sms: int | None = None, gpu: int | None = None, serve: Serve | None = None) -> None:
         self._n_sms, self._serve = n_sms, serve or _serve
+        self._name = "GPU" if gpu is None else f"GPU {gpu}"
+        self._visible = None if gpu is None else _visible(gpu)
         self._process: Any = None
+        self._closed = False
+        self._lock = threading.Lock()  # of the process: none may start beside a close
         self._start()
 
     @property
@@ -68,17 +79,17 @@ class GpuWorker:
         try:
             device, versions = self._call("describe")
         except WorkerDied as death:
-            raise UserError(f"GPU: cannot be used ({death})") from None
+            raise UserError(f"{self._name}: cannot be used ({death})") from None
         return device, versions
 
     def time_all(self, task: Task, configs: Sequence[Config]) -> tuple[list[Row], list[Baseline], dict[str, Any]]:
         """Time every config; one that kills the process is found, recorded as a failure and left out.
 
         Raises:
-            WorkerDied: the process died for no reason that one config explains.
+            WorkerDied: the process died for no reason that one config explains, or was closed.
 
         Returns:
-            rows in the order of the configs, the baselines, and facts of the run (clocks in MHz).
+            rows in the order of the configs, the baselines, and facts of the run (clocks in MHz, the GPU's identifier).
         """
         alone: set[int] = set()
         dead: set[int] = set()
@@ -108,19 +119,28 @@ class GpuWorker:
         return result
 
     def close(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._process = None
+        """End the process for good; a call that another thread is in ends with ``WorkerDied``."""
+        self._closed = True
+        self._kill()
+
+    def _kill(self) -> None:
+        with self._lock:
+            if self._process is not None:
+                self._process.kill()
+                self._process.join()
+                self._process = None
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=self._serve, args=(theirs, self._n_sms, os.getpid()), daemon=True)
-        self._process.start()
-        theirs.close()
-        self._patience_s = START_S
+        with self._lock:
+            if self._closed:
+                raise WorkerDied([], "the timing process was closed")
+            context = multiprocessing.get_context("spawn")
+            self._pipe, theirs = context.Pipe()
+            args = (self._visible, self._serve, theirs, self._n_sms, os.getpid())
+            self._process = context.Process(target=_see_and_serve, args=args, daemon=True)
+            self._process.start()
+            theirs.close()
+            self._patience_s = START_S
 
     def _call(self, method: str, *args: Any) -> Any:
         if self._process is None:
@@ -137,15 +157,33 @@ class GpuWorker:
                 elif kind == "result":
                     return value
                 elif kind == "poisoned":
-                    self.close()
+                    self._kill()
                     raise WorkerDied(positions, value)
                 else:
                     raise value
             why = f"no sign of life for {self._patience_s:.0f} s"
         except (EOFError, BrokenPipeError, ConnectionResetError):
             why = "the timing process died"
-        self.close()
+        self._kill()
         raise WorkerDied(positions, why)
+
+
+def _visible(gpu: int) -> str:
+    """The ``CUDA_VISIBLE_DEVICES`` of a process that is to see only one of the GPUs that this process may see."""
+    ours = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if ours is None:
+        return str(gpu)
+    names = [name.strip() for name in ours.split(",") if name.strip()]
+    if gpu >= len(names):
+        raise UserError(f"GPU {gpu}: is not there, CUDA_VISIBLE_DEVICES={ours} leaves {len(names)}")
+    return names[gpu]
+
+
+def _see_and_serve(visible: str | None, serve: Serve, pipe: Connection, n_sms: int | None, parent: int) -> None:
+    """Child's side: choose the GPU, which must come before anything here asks CUDA, then answer calls."""
+    if visible is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible
+    serve(pipe, n_sms, parent)
 
 
 def _serve(pipe: Connection, n_sms: int | None, parent: int) -> None:
@@ -174,7 +212,8 @@ def _serve(pipe: Connection, n_sms: int | None, parent: int) -> None:
                 rows, baselines = time_all(
                     session, configs, alone, dead, lambda positions: pipe.send(("alive", positions)), TOLERANCE
                 )
-                facts = {"sm_clock_start_mhz": start_mhz, "sm_clock_end_mhz": sm_clock_mhz()}
+                gpu = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)[:8]
+                facts = {"sm_clock_start_mhz": start_mhz, "sm_clock_end_mhz": sm_clock_mhz(), "gpu": gpu}
                 result = rows, baselines, facts
             elif method == "time_some":
                 result = _time_some(session, args[1], args[2], TOLERANCE)

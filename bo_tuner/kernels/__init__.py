@@ -11,7 +11,7 @@ from bo_tuner.kernels.spec import KernelSpec
 
 __all__ = ["KernelSpec", "kernel_names", "load_kernel", "module_of"]
 
-_INFRASTRUCTURE = {"spec", "program", "occupancy", "triton"}
+_INFRASTRUCTURE = {"spec", "program", "occupancy", "language_models", "gemm_tiles", "attention_tiles", "triton"}
 _loaded: dict[str, KernelSpec] = {}
 
 

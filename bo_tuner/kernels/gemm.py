@@ -13,53 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bo_tuner.errors import UserError
+from bo_tuner.kernels.gemm_tiles import has_strip, stored_in_halves, swapped
+from bo_tuner.kernels.language_models import WEIGHTS
 from bo_tuner.kernels.occupancy import blocks_per_sm, waves
 from bo_tuner.kernels.spec import KernelSpec, Shape, ceil_div, next_power_of_two
-from bo_tuner.space import Columns, Config, Parameter, Pool, Predicate, Rule, SearchSpace, categorical, power_of_two
+from bo_tuner.space import Columns, Config, Pool, Predicate, Rule, SearchSpace, categorical, logarithmic, power_of_two
 from bo_tuner.space import integer as integer_parameter
 from bo_tuner.task import Task
 
 _MAX_FLOPS = 5.5e11
-
-# Public model cards: hidden size, width of the MLP, query heads, key heads, head size, vocabulary (0: not used here).
-_MODELS = (
-    (4096, 11008, 32, 32, 128, 32000),  # Llama 2 7B
-    (5120, 13824, 40, 40, 128, 32000),  # Llama 2 13B
-    (8192, 28672, 64, 8, 128, 128256),  # Llama 3 70B
-    (4096, 14336, 32, 8, 128, 128256),  # Llama 3 8B, Mistral 7B
-    (2048, 8192, 32, 8, 64, 128256),  # Llama 3.2 1B
-    (3072, 8192, 24, 8, 128, 128256),  # Llama 3.2 3B
-    (16384, 53248, 128, 8, 128, 0),  # Llama 3.1 405B
-    (896, 4864, 14, 2, 64, 151936),  # Qwen 2.5 0.5B
-    (1536, 8960, 12, 2, 128, 151936),  # Qwen 2.5 1.5B
-    (3584, 18944, 28, 4, 128, 152064),  # Qwen 2.5 7B
-    (5120, 27648, 40, 8, 128, 152064),  # Qwen 2.5 32B
-    (8192, 29568, 64, 8, 128, 0),  # Qwen 2.5 72B
-    (2560, 9728, 32, 8, 128, 151936),  # Qwen 3 4B
-    (2304, 9216, 8, 4, 256, 256000),  # Gemma 2 2B
-    (4608, 36864, 32, 16, 128, 0),  # Gemma 2 27B
-    (3072, 8192, 32, 32, 96, 32064),  # Phi 3 mini
-    (2880, 2880, 64, 8, 64, 201088),  # GPT-OSS 20B
-    (768, 3072, 12, 12, 64, 0),  # GPT-2
-    (1600, 6400, 25, 25, 64, 0),  # GPT-2 XL
-    (576, 1536, 9, 3, 64, 49152),  # SmolLM 135M
-)
-# DeepSeek V3: (N, K) of its attention and expert projections.
-_MORE_WEIGHTS = ((2112, 7168), (576, 7168), (24576, 1536), (7168, 16384), (4096, 7168), (7168, 2048), (512, 7168))
-
-
-def _weights() -> tuple[tuple[int, int], ...]:
-    """(N, K) of every projection of the models, whole and cut for 2, 4 and 8 GPUs as tensor parallelism does."""
-    found = dict.fromkeys(_MORE_WEIGHTS)
-    for hidden, mlp, heads, kv_heads, head, vocabulary in _MODELS:
-        for gpus in (1, 2, 4, 8):
-            wide = ((heads + 2 * kv_heads) * head, 2 * mlp, vocabulary)
-            found.update(dict.fromkeys((n // gpus, hidden) for n in wide if n % (32 * gpus) == 0 and n))
-            found.update(dict.fromkeys((hidden, k // gpus) for k in (heads * head, mlp) if k % (32 * gpus) == 0))
-    return tuple((n, k) for n, k in found if n >= 256 and k >= 256)
-
-
-_WEIGHTS = _weights()
 
 #: Largest matrix, in elements, whose offsets inside a row block stay in 32 bits.
 _MAX_ELEMENTS = 2**31
@@ -77,46 +39,55 @@ def _accumulators(columns: Columns) -> NDArray[Any]:
 
 def _warp_group(columns: Columns, task: Task) -> NDArray[np.bool_]:
     """Whether the compiler uses an MMA that reads both operands from shared memory (sm_90, sm_100): it needs 64 rows."""
-    return (columns["block_m"] >= 64) & ((9, 0) <= task.device.capability < (12, 0))
+    rows = np.where(swapped(columns["block_m"], columns["block_n"]), columns["block_n"], columns["block_m"])
+    return (rows >= 64) & ((9, 0) <= task.device.capability < (12, 0))
+
+
+def _pair_bytes(columns: Columns) -> NDArray[np.int64]:
+    """Bytes of one block of A and one of B."""
+    return 2 * (columns["block_m"].astype(np.int64) + columns["block_n"]) * columns["block_k"]
 
 
 def _shared(columns: Columns, task: Task) -> NDArray[np.int64]:
-    """Shared memory a block, equal to what Triton 3.6 and 3.7 allocate for sm_90 and sm_80, at most 32 B over on sm_100.
+    """Shared memory a block, equal to what Triton 3.6 and 3.7 allocate for sm_90 and sm_80, at most 48 B over on sm_100.
 
     The pipeline keeps ``num_stages`` pairs of operand tiles for an MMA that reads them in place, and one pair less where
     registers hold the current one. Descriptor loads add an 8-byte barrier a pair. The persistent schedule, whose loads
-    run on while a tile is stored, keeps the stored tile beside them; split_k passes its FP32 tile through shared memory
-    after the loop, which a shallow pipeline is smaller than.
+    run on while a tile is stored, keeps what is stored beside them; split_k passes its FP32 tile through shared memory
+    after the loop, which a shallow pipeline is smaller than, and so does a tile of 256 rows its result on sm_80.
     """
-    block_m, block_n, block_k = (columns[name].astype(np.int64) for name in ("block_m", "block_n", "block_k"))
+    block_m, block_n = (columns[name].astype(np.int64) for name in ("block_m", "block_n"))
     stages = columns["num_stages"].astype(np.int64)
-    pair = 2 * (block_m + block_n) * block_k
     tma = columns["loader"] == "tma"
     buffers = np.where(_warp_group(columns, task), stages, stages - 1)
-    tensor_memory = np.where(_warp_group(columns, task) & (task.device.capability[0] == 10), 32, 0)  # its barriers
-    store = np.where(columns["schedule"] == "persistent", 2 * block_m * block_n, 0)
+    blackwell = task.device.capability[0] == 10
+    barriers = np.where(_warp_group(columns, task) & blackwell, 32, 0)  # of tensor memory
+    barriers = barriers + np.where(has_strip(block_m) | has_strip(block_n), 16 * blackwell, 0)
+    stored = 2 * block_m * block_n // np.where(stored_in_halves(block_m, block_n), 2, 1)
+    store = np.where(columns["schedule"] == "persistent", stored, 0)
     partial_sum = np.where(columns["schedule"] == "split_k", 4 * block_m * block_n, 0)
-    loop = pair * buffers + np.where(tma, 8 * buffers, 0) + store + tensor_memory
-    return np.asarray(np.maximum(loop, partial_sum))
+    result = np.where((block_m == 256) & ~_warp_group(columns, task), 2 * block_m * block_n, 0)
+    loop = _pair_bytes(columns) * buffers + np.where(tma, 8 * buffers, 0) + store + barriers
+    return np.asarray(np.maximum.reduce([loop, partial_sum, result]))
 
 
 def _split_is_idle(columns: Columns, task: Task) -> NDArray[np.bool_]:
     n_m, n_n = _tiles(columns, task)
     too_short = ceil_div(task.shape["K"], columns["block_k"]) < 2 * columns["split"]
-    too_many = n_m * n_n * columns["split"] > 16 * task.device.n_sms
+    too_many = n_m * n_n * columns["split"] > 8 * task.device.n_sms
     partial_bytes = 4 * n_m * n_n * columns["block_m"].astype(np.int64) * columns["block_n"] * columns["split"]
     return (columns["schedule"] == "split_k") & (too_short | too_many | (partial_bytes > _MAX_PARTIAL_BYTES))
 
 
+def _split_is_slow(columns: Columns, task: Task) -> NDArray[np.bool_]:
+    n_m, n_n = _tiles(columns, task)
+    busy = (task.shape["M"] > 128) & (2 * n_m * n_n > task.device.n_sms)
+    return (columns["schedule"] == "split_k") & ((columns["block_k"] < 64) | (columns["block_m"] > 64) | busy)
+
+
 def _persistent_is_idle(columns: Columns, task: Task) -> NDArray[np.bool_]:
     n_m, n_n = _tiles(columns, task)
-    return (columns["schedule"] == "persistent") & (n_m * n_n <= task.device.n_sms * columns["programs_per_sm"])
-
-
-def _persistent_does_not_fit(columns: Columns, task: Task) -> NDArray[np.bool_]:
-    registers = _accumulators(columns) + 64
-    fit = blocks_per_sm(task.device, _shared(columns, task), columns["num_warps"], registers)
-    return (columns["schedule"] == "persistent") & (fit < columns["programs_per_sm"])
+    return (columns["schedule"] == "persistent") & (n_m * n_n <= task.device.n_sms)
 
 
 def _order_repeats(columns: Columns, task: Task) -> NDArray[np.bool_]:
@@ -136,35 +107,67 @@ def _is(name: str, value: str) -> Predicate:
 
 
 _PARAMETERS = (
-    power_of_two("block_m", 16, 256),
-    power_of_two("block_n", 32, 256),
-    power_of_two("block_k", 32, 128),
-    integer_parameter("num_stages", (2, 3, 4, 5)),
+    logarithmic("block_m", (16, 32, 64, 96, 128, 160, 192, 256, 288)),
+    logarithmic("block_n", (32, 64, 96, 128, 160, 192, 256, 320)),
+    power_of_two("block_k", 32, 256),
+    integer_parameter("num_stages", (3, 4, 5, 6, 7, 8)),
     power_of_two("num_warps", 4, 8),
     categorical("loader", ("pointer", "tma")),
     categorical("schedule", ("tile", "split_k", "persistent")),
-    power_of_two("split", 2, 16, launch=True, active=_is("schedule", "split_k"), neutral=1),
-    power_of_two("programs_per_sm", 1, 2, launch=True, active=_is("schedule", "persistent"), neutral=1),
+    integer_parameter("split", (2, 3, 4, 6, 8), launch=True, active=_is("schedule", "split_k"), neutral=1),
     categorical("raster", ("m", "n"), launch=True, active=_has_order, neutral="m"),
-    Parameter("group", (1, 8), "power_of_two", launch=True, active=_has_order, neutral=1),
+    power_of_two("group", 1, 16, launch=True, active=_has_order, neutral=1),
 )
+
+
+def _area(columns: Columns) -> NDArray[Any]:
+    return columns["block_m"] * columns["block_n"]
 
 
 def _too_thin(columns: Columns, task: Task) -> NDArray[np.bool_]:
     return (columns["block_m"] < 64) & (task.shape["M"] > 128)
 
 
+def _too_narrow(columns: Columns, _: Task) -> NDArray[np.bool_]:
+    narrow = (columns["block_n"] == 32) & (columns["block_m"] > 64)
+    return narrow | ((columns["block_n"] <= 64) & (columns["block_m"] >= 256))
+
+
+def _too_small(columns: Columns, task: Task) -> NDArray[np.bool_]:
+    n_m, n_n = _tiles(columns, task)
+    return (n_m * n_n > 16 * task.device.n_sms) & (_area(columns) < 128 * 128) & (task.shape["M"] > 512)
+
+
+def _wrong_depth(columns: Columns, _: Task) -> NDArray[np.bool_]:
+    area, depth = _area(columns), columns["block_k"]
+    shallow = (depth == 32) & (area < 128 * 128)
+    return shallow | ((depth == 128) & (area > 128 * 160)) | ((depth == 256) & (columns["block_m"] > 32))
+
+
+def _strip_is_alone(columns: Columns, _: Task) -> NDArray[np.bool_]:
+    rows, more = has_strip(columns["block_m"]), has_strip(columns["block_n"])
+    plain = (columns["schedule"] == "tile") & (columns["loader"] == "tma")
+    # The MMA's rows are a multiple of 64, so the strip must lie along its columns or be 64 rows itself.
+    fits = np.where(rows, (columns["block_m"] % 64 == 0) | (columns["block_n"] % 64 == 0), columns["block_m"] % 64 == 0)
+    return (rows | more) & ~(plain & fits & ~(rows & more))
+
+
+def _pointer_is_slow(columns: Columns, task: Task) -> NDArray[np.bool_]:
+    return (columns["loader"] == "pointer") & (columns["block_m"] > 64) & (task.device.capability >= (9, 0))
+
+
+def _too_shallow(columns: Columns, _: Task) -> NDArray[np.bool_]:
+    return _pair_bytes(columns) * columns["num_stages"] < 24 * 1024
+
+
 def _persistent_is_small(columns: Columns, _: Task) -> NDArray[np.bool_]:
-    small = (columns["loader"] != "tma") | (columns["block_m"] < 64) | (columns["block_n"] < 64)
+    small = (columns["loader"] != "tma") | (columns["block_m"] < 64) | (_area(columns) < 64 * 128)
     return (columns["schedule"] == "persistent") & small
 
 
-def _split_is_slow(columns: Columns, _: Task) -> NDArray[np.bool_]:
-    return (columns["schedule"] == "split_k") & ((columns["block_k"] < 64) | (columns["block_m"] > 128))
-
-
-# The rules that call a config too thin, small or slow cut what was over a fifth behind the best on every one of 62
-# shapes of a first exhaustive search; they keep the space small enough to time all of it.
+# The rules that call a config too thin, narrow, small, slow or shallow cut what was never within 2 % of the best on 160
+# shapes of an earlier exhaustive search of an H200, or cost the best of one shape at most 1.3 %; they keep the space
+# small enough to time all of it.
 _RULES = (
     Rule(
         "tma needs a device of compute capability 9.0 or more",
@@ -174,8 +177,13 @@ _RULES = (
         "pointer loads need a block_k that divides K",
         lambda c, t: (c["loader"] == "pointer") & (t.shape["K"] % c["block_k"] != 0),
     ),
-    Rule("over 128 accumulator registers a thread", lambda c, _: _accumulators(c) > 128),
-    Rule("less than one 16 x 8 MMA tile a warp", lambda c, _: c["block_m"] * c["block_n"] < 128 * c["num_warps"]),
+    Rule("pointer too slow: where tma is, block_m of 64 or less", _pointer_is_slow),
+    Rule("a block that is no power of two: only one, by tile and tma, with whole MMA rows", _strip_is_alone),
+    Rule("over 192 accumulator registers a thread", lambda c, _: _accumulators(c) > 192),
+    Rule(
+        "under 32 accumulator registers a thread of 8 warps",
+        lambda c, _: (c["num_warps"] == 8) & (_accumulators(c) < 32),
+    ),
     Rule("block_m too thin: under 64 though M is over 128", _too_thin),
     Rule(
         "block_m over 64 and over the next power of two of M",
@@ -185,15 +193,21 @@ _RULES = (
         "block_n over the next power of two of N",
         lambda c, t: c["block_n"] > next_power_of_two(t.shape["N"]),
     ),
-    Rule("persistent too small: it needs tma and tiles of at least 64 x 64", _persistent_is_small),
-    Rule("split_k too slow: it needs block_k of 64 or more and block_m of 128 or less", _split_is_slow),
-    Rule("split_k: under 2 K blocks a part, over 16 blocks an SM, or over 512 MiB of partial sums", _split_is_idle),
+    Rule("block_n too narrow: 32 with block_m over 64, or 64 with 256 and more", _too_narrow),
+    Rule("tiles too small: under 128 x 128, over 16 a multiprocessor", _too_small),
+    Rule("block_k of another size of tile: 32 from 128 x 128 on, 128 up to 128 x 160, 256 up to 32 rows", _wrong_depth),
+    Rule("persistent too small: it needs tma, 64 rows and tiles of at least 64 x 128", _persistent_is_small),
+    Rule(
+        "split_k too slow: it needs block_k of 64, block_m up to 64, and M up to 128 or half the SMs idle",
+        _split_is_slow,
+    ),
+    Rule("split_k: under 2 K blocks a part, over 8 blocks an SM, or over 512 MiB of partial sums", _split_is_idle),
     Rule(
         "shared memory over the device's limit a block",
         lambda c, t: _shared(c, t) > t.device.shared_per_block_bytes,
     ),
+    Rule("pipeline too shallow: under 24 KiB", _too_shallow),
     Rule("persistent: no more tiles than programs, the same as tile", _persistent_is_idle),
-    Rule("persistent: that many programs do not fit a multiprocessor", _persistent_does_not_fit),
     Rule("a band as wide as the grid repeats the other raster", _order_repeats),
 )
 
@@ -204,6 +218,7 @@ class GemmSpec(KernelSpec):
     name = "gemm"
     shape_keys = ("M", "N", "K")
     program_module = "bo_tuner.kernels.triton.gemm"
+    layout_modules = ("bo_tuner.kernels.gemm_tiles",)
     space = SearchSpace(_PARAMETERS, _RULES)
 
     def check_shape(self, shape: Shape) -> None:
@@ -241,7 +256,7 @@ class GemmSpec(KernelSpec):
         half are powers of two, a quarter multiples of 64 (of 8 in decode), a quarter any number. Tokens are halved until the
         product is at most 5.5e11 flop, so that timing every config stays affordable.
         """
-        n, k = _WEIGHTS[rng.integers(len(_WEIGHTS))]
+        n, k = WEIGHTS[rng.integers(len(WEIGHTS))]
         low, high = ((1, 256), (128, 1024), (1024, 16384))[rng.choice(3, p=(0.35, 0.25, 0.4))]
         tokens = float(np.exp(rng.uniform(np.log(low), np.log(high + 1))))
         step = 8 if high == 256 else 64
@@ -255,15 +270,15 @@ class GemmSpec(KernelSpec):
         """Waves, padding, reuse and pressure of every config; sizes in log2, all else as ratios."""
         task, columns = pool.task, pool.columns
         device, (m, n, k) = task.device, (task.shape[key] for key in self.shape_keys)
-        block_m, block_n, block_k, stages, warps, split, per_sm = (
+        block_m, block_n, block_k, stages, warps, split = (
             columns[name].astype(np.float64)
-            for name in ("block_m", "block_n", "block_k", "num_stages", "num_warps", "split", "programs_per_sm")
+            for name in ("block_m", "block_n", "block_k", "num_stages", "num_warps", "split")
         )
         persistent = columns["schedule"] == "persistent"
         n_m, n_n = (count.astype(np.float64) for count in _tiles(columns, task))
         accumulators, shared = _accumulators(columns).astype(np.float64), _shared(columns, task).astype(np.float64)
         resident = blocks_per_sm(device, shared, columns["num_warps"], accumulators + 48)
-        resident = np.where(persistent, per_sm, resident)
+        resident = np.where(persistent, 1.0, resident)
         blocks = n_m * n_n * split
         full, last_wave = waves(blocks, device, resident)
         by_sm, last_row = waves(blocks, device, np.ones_like(blocks))
@@ -309,6 +324,8 @@ class GemmSpec(KernelSpec):
             "log2_patch_over_l2": np.log2(2 * patch * k / device.l2_bytes),
             "partial_traffic": np.where(split > 1, 8 * split * m * n, 0) / self.min_bytes(task.shape),
             "warp_group": _warp_group(columns, task).astype(np.float64),
+            "swapped": swapped(columns["block_m"], columns["block_n"]).astype(np.float64),
+            "strip": (has_strip(columns["block_m"]) | has_strip(columns["block_n"])).astype(np.float64),
             "log2_aspect": np.log2(block_m / block_n),
             "log2_tile": np.log2(block_m * block_n),
             "log2_tile_per_warp": np.log2(block_m * block_n / warps),

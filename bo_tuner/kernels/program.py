@@ -28,6 +28,8 @@ class Build:
         divisible: integer and pointer arguments that are promised to be multiples of 16.
         num_warps: warps a block.
         num_stages: depth of the software pipeline.
+        max_registers: registers a thread that the assembler may use; fewer let more blocks share a multiprocessor, and
+            what does not fit is spilled.
     """
 
     function: Any
@@ -36,6 +38,7 @@ class Build:
     divisible: tuple[str, ...]
     num_warps: int
     num_stages: int
+    max_registers: int | None = None
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -47,6 +50,7 @@ class Build:
             self.divisible,
             self.num_warps,
             self.num_stages,
+            self.max_registers,
         )
 
 
@@ -60,11 +64,19 @@ class Launch:
 
 @dataclass
 class Buffers:
-    """Device memory of one task. ``output`` is what a launch writes; ``scratch`` is made on demand by the program."""
+    """Device memory of one task.
+
+    Args:
+        inputs: what a launch reads.
+        output: what a launch writes.
+        scratch: made on demand by the program.
+        descriptors: of these tensors, by address and block; made on demand, since many configs share one.
+    """
 
     inputs: tuple[torch.Tensor, ...]
     output: torch.Tensor
     scratch: dict[str, torch.Tensor] = field(default_factory=dict)
+    descriptors: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
 
 class Program(ABC):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import tokenize
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -38,7 +39,11 @@ class KernelSpec(ABC):
     name: ClassVar[str]
     shape_keys: ClassVar[tuple[str, ...]]
     program_module: ClassVar[str]
+    #: Further modules that decide what the jit source does with a config.
+    layout_modules: ClassVar[tuple[str, ...]] = ()
     space: ClassVar[SearchSpace]
+    #: Counts the published versions of the space; a recorded table is of one.
+    space_version: ClassVar[int] = 1
 
     @abstractmethod
     def check_shape(self, shape: Shape) -> None:
@@ -120,17 +125,42 @@ class KernelSpec(ABC):
 
     @functools.cached_property
     def source_hash(self) -> str:
-        """Hash of the jit source, which a recorded table is only true of; empty for a kernel without one."""
-        module = importlib.util.find_spec(self.program_module)
-        if module is None or module.origin is None:
-            return ""
-        return hashlib.sha256(Path(module.origin).read_bytes()).hexdigest()[:16]
+        """Hash of the jit source, which a recorded table is only true of; empty for a kernel without one.
+
+        Comments, docstrings, imports and layout do not count.
+        """
+        sources = [importlib.util.find_spec(name) for name in (self.program_module, *self.layout_modules)]
+        code = [_code(Path(found.origin)) for found in sources if found is not None and found.origin is not None]
+        return hashlib.sha256("".join(code).encode()).hexdigest()[:16] if code else ""
 
     @property
     def program(self) -> Program:
         """The GPU side; importing it imports Triton."""
         program: Any = importlib.import_module(self.program_module).PROGRAM
         return program
+
+
+def _code(path: Path) -> str:
+    """The tokens of a source file that say what it does, the same in every Python version."""
+    marks = {tokenize.NEWLINE: "\n", tokenize.INDENT: ">", tokenize.DEDENT: "<"}
+    lines: list[list[str]] = [[]]
+    with tokenize.open(path) as file:
+        for token in tokenize.generate_tokens(file.readline):
+            if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER):
+                lines[-1].append(marks.get(token.type, token.string))
+            if token.type == tokenize.NEWLINE:
+                lines.append([])
+    return "".join("".join(_indents(line) if _says_nothing(line) else line) for line in lines)
+
+
+def _indents(line: list[str]) -> list[str]:
+    return [word for word in line if word in ("<", ">")]
+
+
+def _says_nothing(line: list[str]) -> bool:
+    """Whether a logical line is an import or a docstring."""
+    words = [word for word in line if word not in ("<", ">", "\n")]
+    return bool(words) and (words[0] in ("import", "from") or (len(words) == 1 and words[0].endswith('"""')))
 
 
 @functools.lru_cache(maxsize=256)

@@ -12,9 +12,12 @@ from bo_tuner.kernels.spec import KernelSpec
 from bo_tuner.space import Parameter
 from bo_tuner.task import Device
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
 #: Names of the file metadata; each is stored under the key ``bo_tuner.<name>``.
-METADATA = ("schema_version", "kernel", "device", "space", "source_hash", "timing_policy", "versions")
+METADATA = (
+    *("schema_version", "kernel", "dtype", "device", "space", "space_version", "source_hash", "timing_policy"),
+    "versions",
+)
 
 
 def row_schema(spec: KernelSpec) -> pa.Schema:
@@ -41,7 +44,7 @@ def row_schema(spec: KernelSpec) -> pa.Schema:
 
 
 def task_schema(spec: KernelSpec) -> pa.Schema:
-    """One row a task: the library baseline timed in the same round, clocks, cost and date."""
+    """One row a task: the library baseline timed in the same round, clocks, GPU, cost and date."""
     return pa.schema(
         [(key, pa.int32()) for key in spec.shape_keys]
         + [
@@ -51,6 +54,7 @@ def task_schema(spec: KernelSpec) -> pa.Schema:
             ("baselines", pa.string()),
             ("sm_clock_start_mhz", pa.int32()),
             ("sm_clock_end_mhz", pa.int32()),
+            ("gpu", pa.string()),
             ("collect_s", pa.float32()),
             ("date", pa.string()),
         ]

@@ -115,14 +115,20 @@ def write_tables(
     """Write a table and its task file, each atomically (the task file first, so a table never stands alone).
 
     ``metadata`` gives ``device`` (see :func:`device_to_json`), ``source_hash``, ``timing_policy`` and ``versions``;
-    the schema version, the kernel and the space's fingerprint are added here.
+    the schema version, the kernel, its dtype and the space's version and fingerprint are added here.
 
     Raises:
         UserError: a column is missing or holds a value of another type.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    known = {"schema_version": SCHEMA_VERSION, "kernel": spec.name, "space": space_fingerprint(spec)}
+    known = {
+        "schema_version": SCHEMA_VERSION,
+        "kernel": spec.name,
+        "dtype": Task.dtype,
+        "space": space_fingerprint(spec),
+        "space_version": str(spec.space_version),
+    }
     entries = {f"bo_tuner.{name}": text for name, text in {**metadata, **known}.items()}
     for target, frame, schema in ((tasks_path(path), tasks, task_schema(spec)), (path, rows, row_schema(spec))):
         try:

@@ -1,7 +1,8 @@
-"""Recording: resumed where it stopped, merged when complete, readable as a table."""
+"""Recording: resumed where it stopped, merged when complete, readable as a table; compiled, timed, written at once."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from bo_tuner import collect as module
 from bo_tuner.collect import Draw, collect
+from bo_tuner.errors import UserError
 from bo_tuner.evaluators.compiling import CompileResult
 from bo_tuner.evaluators.exhaustive import Baseline, Row
 from bo_tuner.evaluators.worker import WorkerDied
@@ -18,9 +20,12 @@ from bo_tuner.kernels import load_kernel
 from bo_tuner.space import Config
 from bo_tuner.storage.tables import check_tables, read_tables
 from bo_tuner.study import Status
-from bo_tuner.task import Task, device_named
+from bo_tuner.task import Device, Task, device_named
 
 SPEC = load_kernel("attention")
+H200 = device_named("nvidia_h200")
+#: Seconds after which a thread that waits for another one gives up, so that a failure is no hang.
+PATIENCE_S = 60.0
 
 
 class StandInWorker:
@@ -29,9 +34,10 @@ class StandInWorker:
     n_tasks = 10**9
     tasks: list[str] = []  # noqa: RUF012 - reset by the fixture
     deadly: str | None = None
+    device: Device = H200
 
-    def __init__(self, n_sms: int | None = None) -> None:
-        self.device = device_named("nvidia_h200")
+    def __init__(self, n_sms: int | None = None, gpu: int | None = None) -> None:
+        self.gpu = gpu
         self.versions: dict[str, Any] = {"timing": {}, "software": {}}
 
     def time_all(self, task: Task, configs: Sequence[Config]) -> Any:
@@ -44,12 +50,21 @@ class StandInWorker:
         rows = [Row(Status.CORRECT, [float(t)], rel_error=1e-3) for t in rng.uniform(10, 50, len(configs))]
         for row in sorted(rows, key=lambda row: row.readings_us[0])[:5]:
             row.final_readings_us = [row.readings_us[0] * 1.01] * 15
-        return rows, [Baseline("sdpa", [9.0] * 15)], {"sm_clock_start_mhz": 1980, "sm_clock_end_mhz": 1980}
+        return (
+            rows,
+            [Baseline("sdpa", [9.0] * 15)],
+            {"sm_clock_start_mhz": 1980, "sm_clock_end_mhz": 1980, "gpu": "0000"},
+        )
 
     def close(self) -> None: ...
 
 
 class StandInPool:
+    n_workers = 0
+
+    def __init__(self, n_workers: int) -> None:
+        StandInPool.n_workers = n_workers
+
     def compile(self, jobs: Sequence[Any], done: Callable[[CompileResult], None]) -> list[CompileResult]:
         """Every third build fails."""
         return [
@@ -76,7 +91,7 @@ def test_every_valid_config_is_recorded(tmp_path: Path) -> None:
     tables = read_tables(train, SPEC)
     assert [dict(table.task.shape) for table in tables] != []
     assert {table.task.shape_key for table in tables} == {
-        SPEC.task(shape, StandInWorker().device).shape_key for shape in SPEC.sample_shapes(3, 1)
+        SPEC.task(shape, H200).shape_key for shape in SPEC.sample_shapes(3, 1)
     }
     for table in tables:
         assert len(table) == len(SPEC.pool(table.task))
@@ -117,7 +132,7 @@ def test_a_larger_sample_adds_to_the_table(tmp_path: Path) -> None:
 
 def test_a_task_that_kills_the_process_is_left_out_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = SPEC.sample_shapes(2, 1)[1]
-    monkeypatch.setattr(StandInWorker, "deadly", SPEC.task(shape, StandInWorker().device).shape_key)
+    monkeypatch.setattr(StandInWorker, "deadly", SPEC.task(shape, H200).shape_key)
     notes: list[str] = []
 
     class Listener:
@@ -129,3 +144,157 @@ def test_a_task_that_kills_the_process_is_left_out_and_said(tmp_path: Path, monk
     (path,) = collect(SPEC, [Draw(2, 1)], tmp_path, listener=Listener())
     assert len(read_tables(path, SPEC)) == 1
     assert any("left out" in note for note in notes)
+
+
+def _replace(monkeypatch: pytest.MonkeyPatch, stand_in: type) -> None:
+    monkeypatch.setattr(module, "GpuWorker" if issubclass(stand_in, StandInWorker) else "CompilePool", stand_in)
+
+
+def test_two_gpus_share_the_tasks_and_tell_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both_busy = threading.Barrier(2, timeout=PATIENCE_S)
+    used: set[int | None] = set()
+
+    class Worker(StandInWorker):
+        def time_all(self, task: Task, configs: Sequence[Config]) -> Any:
+            if self.gpu not in used:
+                used.add(self.gpu)
+                both_busy.wait()
+            return super().time_all(task, configs)
+
+    class Listener:
+        def __init__(self) -> None:
+            self.told: list[str] = []
+            self.free = threading.Lock()
+
+        def stage(self, name: str, total: int) -> None:
+            assert self.free.acquire(blocking=False)
+            self.told.append(f"{name} {total}")
+            self.free.release()
+
+        def step(self, note: str) -> None:
+            self.stage(note, 1)
+
+    _replace(monkeypatch, Worker)
+    listener = Listener()
+    (path,) = collect(SPEC, [Draw(6, 1)], tmp_path, listener=listener, n_gpus=2)
+    shapes = [SPEC.task(shape, H200).shape_key for shape in SPEC.sample_shapes(6, 1)]
+    assert used == {0, 1}
+    assert sorted(Worker.tasks) == sorted(shapes)
+    assert sorted(table.task.shape_key for table in read_tables(path, SPEC)) == sorted(shapes)
+    assert sorted(note.split(":")[0] for note in listener.told if "configs in" in note) == sorted(shapes)
+    assert "timing 6" in listener.told
+
+
+def test_a_stopped_run_on_two_gpus_loses_nothing_that_was_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StandInWorker, "n_tasks", 3)
+    with pytest.raises(KeyboardInterrupt):
+        collect(SPEC, [Draw(4, 1), Draw(4, 2)], tmp_path, n_gpus=2)
+    assert len(StandInWorker.tasks) >= 3
+    monkeypatch.setattr(StandInWorker, "n_tasks", 10**9)
+    paths = collect(SPEC, [Draw(4, 1), Draw(4, 2)], tmp_path, n_gpus=2)
+    assert len(set(StandInWorker.tasks)) == len(StandInWorker.tasks) == 8
+    assert [len(read_tables(path, SPEC)) for path in paths] == [4, 4]
+
+
+def test_timing_begins_before_the_last_build_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = threading.Event()
+
+    class Worker(StandInWorker):
+        def time_all(self, task: Task, configs: Sequence[Config]) -> Any:
+            timed.set()
+            return super().time_all(task, configs)
+
+    class Pool(StandInPool):
+        def compile(self, jobs: Sequence[Any], done: Callable[[CompileResult], None]) -> list[CompileResult]:
+            if jobs[0][0] == last:
+                assert timed.wait(PATIENCE_S)
+            return super().compile(jobs, done)
+
+    last = SPEC.task(SPEC.sample_shapes(2, 1)[1], H200)
+    _replace(monkeypatch, Worker)
+    _replace(monkeypatch, Pool)
+    (path,) = collect(SPEC, [Draw(2, 1)], tmp_path)
+    assert len(read_tables(path, SPEC)) == 2
+
+
+def test_tasks_are_compiled_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Task] = []
+
+    class Pool(StandInPool):
+        def compile(self, jobs: Sequence[Any], done: Callable[[CompileResult], None]) -> list[CompileResult]:
+            compiled.append(jobs[0][0])
+            return super().compile(jobs, done)
+
+    _replace(monkeypatch, Pool)
+    collect(SPEC, [Draw(3, 1)], tmp_path)
+    assert compiled == [SPEC.task(shape, H200) for shape in SPEC.sample_shapes(3, 1)]
+
+
+def test_an_error_in_timing_stops_the_compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+
+    class Worker(StandInWorker):
+        def time_all(self, task: Task, configs: Sequence[Config]) -> Any:
+            raise UserError("GPU: out of memory")
+
+        def close(self) -> None:
+            closed.append("worker")
+
+    class Pool(StandInPool):
+        def compile(self, jobs: Sequence[Any], done: Callable[[CompileResult], None]) -> list[CompileResult]:
+            while jobs[0][0] == last:  # for ever, unless it is told to stop
+                done(CompileResult(Status.CORRECT, 1.0))
+            return super().compile(jobs, done)
+
+        def close(self) -> None:
+            closed.append("compilers")
+
+    last = SPEC.task(SPEC.sample_shapes(2, 1)[1], H200)
+    _replace(monkeypatch, Worker)
+    _replace(monkeypatch, Pool)
+    with pytest.raises(UserError, match="out of memory"):
+        collect(SPEC, [Draw(2, 1)], tmp_path)
+    assert closed == ["worker", "compilers"]
+
+
+def test_an_error_in_compiling_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pool(StandInPool):
+        def compile(self, jobs: Sequence[Any], done: Callable[[CompileResult], None]) -> list[CompileResult]:
+            raise OSError("no more processes")
+
+    _replace(monkeypatch, Pool)
+    with pytest.raises(OSError, match="no more processes"):
+        collect(SPEC, [Draw(2, 1)], tmp_path, n_gpus=2)
+
+
+@pytest.mark.parametrize("n_shapes", [1, 4])
+def test_a_part_that_cannot_be_written_ends_the_run(
+    n_shapes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise UserError("disk: is full")
+
+    monkeypatch.setattr(module, "write_tables", refuse)
+    with pytest.raises(UserError, match="disk: is full"):
+        collect(SPEC, [Draw(n_shapes, 1)], tmp_path)
+    assert len(StandInWorker.tasks) <= 2  # the one that could not be written, and the one timed meanwhile
+
+
+def test_gpus_that_differ_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Worker(StandInWorker):
+        def __init__(self, n_sms: int | None = None, gpu: int | None = None) -> None:
+            super().__init__(n_sms, gpu)
+            self.device = H200.with_sms(72) if gpu == 1 else H200
+
+    _replace(monkeypatch, Worker)
+    with pytest.raises(UserError, match="GPU 0 is NVIDIA H200 and GPU 1 is NVIDIA H200, 72 SMs"):
+        collect(SPEC, [Draw(2, 1)], tmp_path, n_gpus=2)
+
+
+def test_cores_are_left_to_the_timing_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n_cores, n_compilers in ((16, 11), (4, 1)):
+        monkeypatch.setattr(module.os, "cpu_count", lambda n_cores=n_cores: n_cores)
+        collect(SPEC, [Draw(1, 1)], tmp_path, n_gpus=2)
+        assert StandInPool.n_workers == n_compilers

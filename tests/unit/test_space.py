@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from bo_tuner.errors import UserError
-from bo_tuner.space import Parameter, Pool, categorical, config_key, integer, power_of_two
-from bo_tuner.task import device_named
+from bo_tuner.space import (
+    Columns,
+    Parameter,
+    Pool,
+    Rule,
+    SearchSpace,
+    categorical,
+    config_key,
+    integer,
+    logarithmic,
+    power_of_two,
+)
+from bo_tuner.task import Task, device_named
 from tests.toy_kernel import ToySpec
 
 SPEC = ToySpec()
@@ -32,11 +46,36 @@ def test_every_config_is_valid_canonical_and_unique(shape: dict[str, int]) -> No
 
 
 @given(shapes)
-def test_nothing_is_lost_between_valid_and_rejected(shape: dict[str, int]) -> None:
+@settings(max_examples=20)
+def test_the_pool_is_every_combination_that_no_rule_refuses_in_order(shape: dict[str, int]) -> None:
     pool = pool_of(shape)
-    unconditional = 5 * 3 * 2 * 2 * 3
-    splits = np.ceil(shape["rows"] / np.array([16, 32, 64, 128, 256])) < DEVICE.n_sms
-    assert len(pool) + sum(pool.rejected.values()) == unconditional // 5 * int(np.where(splits, 2, 1).sum())
+    choices = [(*p.values, *(() if p.active is None else (None,))) for p in pool.parameters]
+    combinations = (
+        dict(zip((p.name for p in pool.parameters), chosen, strict=True)) for chosen in itertools.product(*choices)
+    )
+    configs = ({name: value for name, value in chosen.items() if value is not None} for chosen in combinations)
+    assert pool.keys == [config_key(config) for config in configs if SPEC.space.why_invalid(config, pool.task) is None]
+
+
+@given(shapes)
+def test_a_rule_counts_combinations_of_the_parameters_that_it_reads(shape: dict[str, int]) -> None:
+    assert pool_of(shape).rejected == {"tile × stages over 512": 1}  # 256 × 3, before anything else multiplies it
+
+
+def test_what_a_rule_refused_the_next_does_not_count() -> None:
+    rules = (
+        Rule("even", lambda c, _: c["a"] % 2 == 0),
+        Rule("over 3", lambda c, _: c["a"] > 3),
+        Rule("both", _both_small),
+    )
+    space = SearchSpace((integer("a", (1, 2, 3, 4, 5)), integer("b", (1, 2))), rules)
+    pool = space.pool(SPEC.task({"rows": 1, "cols": 1}, DEVICE))
+    assert pool.rejected == {"even": 2, "over 3": 1, "both": 1}
+    assert pool.keys == ["a=1,b=2", "a=3,b=1", "a=3,b=2"]
+
+
+def _both_small(columns: Columns, _: Task) -> NDArray[np.bool_]:
+    return (columns["a"] == 1) & (columns["b"] == 1)
 
 
 @given(shapes)
@@ -53,6 +92,14 @@ def test_power_of_two_is_encoded_as_its_exponent(low: int, span: int) -> None:
     assert parameter.encode(np.array(parameter.values)).tolist() == list(range(low, low + span + 1))
 
 
+def test_logarithmic_is_encoded_as_its_logarithm() -> None:
+    parameter = logarithmic("x", (96, 128, 192, 288))
+    assert parameter.values == (96, 128, 192, 288)
+    codes = parameter.encode(np.array([192, 96, 128]))
+    assert codes[0] - codes[1] == pytest.approx(1)
+    assert codes[2] == 7
+
+
 @given(st.lists(st.text(min_size=1, max_size=5), min_size=1, unique=True))
 def test_categorical_codes_follow_the_order_of_values(values: list[str]) -> None:
     parameter = categorical("x", values)
@@ -65,7 +112,7 @@ def test_integer_is_encoded_as_itself() -> None:
 
 def test_conditional_parameter_without_neutral_is_refused() -> None:
     with pytest.raises(ValueError, match="split: a conditional parameter"):
-        Parameter("split", (2, 4), "power_of_two", active=lambda columns, task: np.array([True]))
+        Parameter("split", (2, 4), "logarithmic", active=lambda columns, task: np.array([True]))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,11 @@
 
 The loop structure is FlashAttention-2's (Dao, 2023): one block of threads owns ``BLOCK_M`` queries of one head and walks
 over the keys they may see, holding a running row maximum and row sum. Tiles wholly below the diagonal are walked
-without a mask and without bounds; only the few that touch the diagonal pay for both.
+without a mask and without bounds; only the few that touch the diagonal pay for both, and may be narrower, so that less
+of what they compute is masked.
+
+Query heads that share a key head may share a tile (``PACK``, as in FlashAttention-3): the rows of a tile are then the
+same queries of several heads, so a short sequence fills a tall tile and its keys are loaded once for all of them.
 """
 
 from __future__ import annotations
@@ -17,34 +21,46 @@ import triton
 import triton.language as tl
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
-from triton.tools.tensor_descriptor import TensorDescriptor
 
+from bo_tuner.kernels.attention_tiles import NO_CAP, NUM_WARPS
 from bo_tuner.kernels.program import Buffers, Build, Launch, Program
 from bo_tuner.kernels.spec import ceil_div
+from bo_tuner.kernels.triton.descriptors import described
 from bo_tuner.space import Config
 from bo_tuner.task import Task
 
 #: The interpreter multiplies the bit patterns of bfloat16 (Triton 3.6 to 3.9), so tiles are widened there.
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
-_ORDERS = {"ascending": 0, "longest_first": 1, "longest_first_all": 2}
 _REFERENCE_QUERIES = 1024
 _REFERENCE_SCORES = 2**27
 
 
 @triton.jit
+def _offsets(seq, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, PACK: tl.constexpr):
+    """Offsets of a tile from its first element: ``BLOCK / PACK`` rows each of ``PACK`` heads that follow one another."""
+    row = tl.arange(0, BLOCK)
+    if PACK == 1:  # noqa: SIM108 - a constexpr branch
+        offset = row * HEAD_DIM
+    else:
+        offset = (row // (BLOCK // PACK)) * seq * HEAD_DIM + row % (BLOCK // PACK) * HEAD_DIM
+    return offset[:, None] + tl.arange(0, HEAD_DIM)[None, :]
+
+
+@triton.jit
 def _rows(
-    source, head, start, seq, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, TMA: tl.constexpr, BOUNDS: tl.constexpr
+    source, head, start, seq, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr, PACK: tl.constexpr, TMA: tl.constexpr,
+    BOUNDS: tl.constexpr,
 ):  # fmt: skip
-    """Rows ``start`` to ``start + BLOCK`` of one head, ``[BLOCK, HEAD_DIM]``; rows past ``seq`` are zero."""
+    """Rows from ``start`` on of ``PACK`` heads from ``head`` on, ``[BLOCK, HEAD_DIM]``; rows past ``seq`` are zero."""
     if TMA:
         # Three dimensions, so that the hardware's bounds are those of the head, not of the whole tensor.
         tile = source.load([head, start, 0]).reshape([BLOCK, HEAD_DIM])
     else:
-        base = source + head.to(tl.int64) * seq * HEAD_DIM + start * HEAD_DIM
-        row = tl.arange(0, BLOCK)[:, None]
-        pointers = base + (row * HEAD_DIM + tl.arange(0, HEAD_DIM)[None, :])
-        tile = tl.load(pointers, mask=start + row < seq, other=0.0) if BOUNDS else tl.load(pointers)
+        pointers = source + head.to(tl.int64) * seq * HEAD_DIM + start * HEAD_DIM
+        pointers += _offsets(seq, HEAD_DIM, BLOCK, PACK)
+        inside = (start + tl.arange(0, BLOCK) % (BLOCK // PACK) < seq)[:, None]
+        tile = tl.load(pointers, mask=inside, other=0.0) if BOUNDS else tl.load(pointers)
     return tile
 
 
@@ -52,16 +68,16 @@ def _rows(
 def _walk(
     acc, row_sum, row_max, q, k_source, v_source, kv_head, query_start, first_key, end_key, seq,
     SCALE: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    TMA: tl.constexpr, MASKED: tl.constexpr, WIDEN: tl.constexpr,
+    PACK: tl.constexpr, TMA: tl.constexpr, MASKED: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """Attend to keys ``first_key`` to ``end_key``; ``MASKED`` for the tiles that touch the diagonal."""
     for start in tl.range(first_key, end_key, BLOCK_N):
-        k = _rows(k_source, kv_head, start, seq, HEAD_DIM, BLOCK_N, TMA, MASKED)
+        k = _rows(k_source, kv_head, start, seq, HEAD_DIM, BLOCK_N, 1, TMA, MASKED)
         if WIDEN:
             k = k.to(tl.float32)
         score = tl.dot(q, k.T)
         if MASKED:
-            query = query_start + tl.arange(0, BLOCK_M)
+            query = query_start + tl.arange(0, BLOCK_M) % (BLOCK_M // PACK)
             key = start + tl.arange(0, BLOCK_N)
             score = tl.where(key[None, :] <= query[:, None], score, float("-inf"))
         # The scale is applied inside the exponent, where it is one fused multiply-add.
@@ -71,52 +87,59 @@ def _walk(
         row_sum = row_sum * decay + tl.sum(p, 1)
         acc = acc * decay[:, None]
         row_max = new_max
-        v = _rows(v_source, kv_head, start, seq, HEAD_DIM, BLOCK_N, TMA, MASKED)
+        v = _rows(v_source, kv_head, start, seq, HEAD_DIM, BLOCK_N, 1, TMA, MASKED)
         if WIDEN:
             v = v.to(tl.float32)
         acc = tl.dot(p.to(v.dtype), v, acc)
     return acc, row_sum, row_max
 
 
-@triton.jit(do_not_specialize=["n_heads", "group", "seq", "order"])
+@triton.jit(do_not_specialize=["n_heads", "group", "seq", "band", "longest_first"])
 def attention_forward(
-    q_source, k_source, v_source, output, n_heads, group, seq, order,
+    q_source, k_source, v_source, k_diagonal, v_diagonal, output, n_heads, group, seq, band, longest_first,
     SCALE: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    TMA: tl.constexpr, WIDEN: tl.constexpr,
+    DIAGONAL_N: tl.constexpr, PACK: tl.constexpr, TMA: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """One tile of ``BLOCK_M`` queries of one head.
+    """One tile: ``BLOCK_M / PACK`` queries of ``PACK`` heads.
 
     Args:
-        q_source: queries, ``[n_heads, seq, HEAD_DIM]``: a pointer, or a descriptor with block ``[1, BLOCK_M, HEAD_DIM]``.
-        k_source: keys, ``[n_heads / group, seq, HEAD_DIM]``, likewise with ``BLOCK_N``.
+        q_source: queries, ``[n_heads, seq, HEAD_DIM]``: a pointer, or a descriptor with block
+            ``[PACK, BLOCK_M / PACK, HEAD_DIM]``.
+        k_source: keys, ``[n_heads / group, seq, HEAD_DIM]``, likewise with ``[1, BLOCK_N, HEAD_DIM]``.
         v_source: values, like the keys.
+        k_diagonal: keys once more, with DIAGONAL_N for BLOCK_N.
+        v_diagonal: values, likewise.
         output: pointer, laid out like the queries.
         n_heads: batch × heads.
         group: query heads that share one key head.
         seq: number of queries, and of keys.
-        order: which tile a block of threads takes, see ``AttentionSpec``.
+        band: so many packs of heads have their tiles visited together; see ``AttentionSpec``.
+        longest_first: 1 where a band is walked from the last tile to the first, else 0.
         SCALE: softmax scale × log2(e).
         HEAD_DIM: length of a row.
-        BLOCK_M: queries a tile.
+        BLOCK_M: rows a tile.
         BLOCK_N: keys a step.
+        DIAGONAL_N: keys a step near the diagonal.
+        PACK: heads a tile; divides ``group``.
         TMA: whether the sources are tensor descriptors.
         WIDEN: multiply in float32, for the interpreter.
     """
-    n_tiles = tl.cdiv(seq, BLOCK_M)
+    QUERIES: tl.constexpr = BLOCK_M // PACK
+    n_tiles = tl.cdiv(seq, QUERIES)
+    # Bands of packs; in one, the same tile of every pack comes before the next tile of any.
     program = tl.program_id(0)
-    if order == 2:
-        tile = n_tiles - 1 - program // n_heads
-        head = program % n_heads
-    else:
-        head = program // n_tiles
-        tile = program % n_tiles
-        if order == 1:
-            tile = n_tiles - 1 - tile
+    first = program // (band * n_tiles) * band
+    inside = program - first * n_tiles
+    width = tl.minimum(n_heads // PACK - first, band)
+    head = (first + inside % width) * PACK
+    tile = inside // width
+    if longest_first != 0:
+        tile = n_tiles - 1 - tile
     # Heads are a multiple of the group, so this also finds the key head within the right batch entry.
     kv_head = head // group
-    query_start = tile * BLOCK_M
+    query_start = tile * QUERIES
 
-    q = _rows(q_source, head, query_start, seq, HEAD_DIM, BLOCK_M, TMA, True)
+    q = _rows(q_source, head, query_start, seq, HEAD_DIM, BLOCK_M, PACK, TMA, True)
     if WIDEN:
         q = q.to(tl.float32)
     acc = tl.zeros([BLOCK_M, HEAD_DIM], dtype=tl.float32)
@@ -127,53 +150,65 @@ def attention_forward(
     diagonal = query_start // BLOCK_N * BLOCK_N
     acc, row_sum, row_max = _walk(
         acc, row_sum, row_max, q, k_source, v_source, kv_head, query_start, 0, diagonal, seq,
-        SCALE, HEAD_DIM, BLOCK_M, BLOCK_N, TMA, False, WIDEN,
+        SCALE, HEAD_DIM, BLOCK_M, BLOCK_N, PACK, TMA, False, WIDEN,
     )  # fmt: skip
     acc, row_sum, row_max = _walk(
-        acc, row_sum, row_max, q, k_source, v_source, kv_head, query_start, diagonal,
-        tl.minimum(query_start + BLOCK_M, seq), seq,
-        SCALE, HEAD_DIM, BLOCK_M, BLOCK_N, TMA, True, WIDEN,
+        acc, row_sum, row_max, q, k_diagonal, v_diagonal, kv_head, query_start, diagonal,
+        tl.minimum(query_start + QUERIES, seq), seq,
+        SCALE, HEAD_DIM, BLOCK_M, DIAGONAL_N, PACK, TMA, True, WIDEN,
     )  # fmt: skip
 
-    row = tl.arange(0, BLOCK_M)[:, None]
-    base = output + head.to(tl.int64) * seq * HEAD_DIM + query_start * HEAD_DIM
-    pointers = base + (row * HEAD_DIM + tl.arange(0, HEAD_DIM)[None, :])
+    pointers = output + head.to(tl.int64) * seq * HEAD_DIM + query_start * HEAD_DIM
+    pointers += _offsets(seq, HEAD_DIM, BLOCK_M, PACK)
+    inside = (query_start + tl.arange(0, BLOCK_M) % QUERIES < seq)[:, None]
     acc = acc * (1.0 / row_sum)[:, None]
-    tl.store(pointers, acc.to(output.dtype.element_ty), mask=query_start + row < seq)
+    tl.store(pointers, acc.to(output.dtype.element_ty), mask=inside)
+
+
+_SOURCES = ("q_source", "k_source", "v_source", "k_diagonal", "v_diagonal")
+
+
+def _blocks(config: Config, task: Task) -> list[list[int]]:
+    """What one descriptor load brings of each source: [heads, rows, head_dim]."""
+    pack, head_dim = int(config.get("pack", 1)), task.shape["head_dim"]
+    keys, near = ([1, int(config[name]), head_dim] for name in ("block_n", "diagonal_n"))
+    return [[pack, int(config["block_m"]) // pack, head_dim], keys, keys, near, near]
+
+
+def _constants(config: Config, task: Task) -> dict[str, Any]:
+    """Constexpr arguments, in the order of the jit function."""
+    head_dim = task.shape["head_dim"]
+    return {
+        "SCALE": math.log2(math.e) / math.sqrt(head_dim),
+        "HEAD_DIM": head_dim,
+        "BLOCK_M": config["block_m"],
+        "BLOCK_N": config["block_n"],
+        "DIAGONAL_N": config["diagonal_n"],
+        "PACK": config.get("pack", 1),
+        "TMA": config["loader"] == "tma",
+        "WIDEN": INTERPRETED,
+    }
 
 
 class AttentionProgram(Program):
     """Compile, launch and judge causal attention."""
 
     def build(self, config: Config, task: Task) -> Build:
-        block_m, block_n, head_dim = config["block_m"], config["block_n"], task.shape["head_dim"]
-        tma = config["loader"] == "tma"
-        constants = self._constants(config, task)
+        constants = _constants(config, task)
         types = {"output": "*bf16", **dict.fromkeys(constants, "constexpr")}
-        for name, rows in (("q_source", block_m), ("k_source", block_n), ("v_source", block_n)):
-            types[name] = f"tensordesc<bf16[1, {rows}, {head_dim}]>" if tma else "*bf16"
+        for name, block in zip(_SOURCES, _blocks(config, task), strict=True):
+            types[name] = f"tensordesc<bf16{block}>" if constants["TMA"] else "*bf16"
         signature = {name: types.get(name, "i32") for name in attention_forward.arg_names}
+        cap = int(config["max_registers"])
         return Build(
             function=attention_forward,
             signature=signature,
             constants=constants,
             divisible=tuple(name for name, kind in signature.items() if kind.startswith("*")),
-            num_warps=int(config["num_warps"]),
+            num_warps=NUM_WARPS,
             num_stages=int(config["num_stages"]),
+            max_registers=None if cap == NO_CAP else cap,
         )
-
-    @staticmethod
-    def _constants(config: Config, task: Task) -> dict[str, Any]:
-        """Constexpr arguments, in the order of the jit function."""
-        head_dim = task.shape["head_dim"]
-        return {
-            "SCALE": math.log2(math.e) / math.sqrt(head_dim),
-            "HEAD_DIM": head_dim,
-            "BLOCK_M": config["block_m"],
-            "BLOCK_N": config["block_n"],
-            "TMA": config["loader"] == "tma",
-            "WIDEN": INTERPRETED,
-        }
 
     def buffers(self, task: Task, seed: int, where: torch.device | str) -> Buffers:
         batch, heads, kv_heads, seq, head_dim = (
@@ -188,18 +223,16 @@ class AttentionProgram(Program):
 
     def launch(self, config: Config, task: Task, buffers: Buffers) -> Launch:
         seq, head_dim = task.shape["seq"], task.shape["head_dim"]
-        block_m, block_n = int(config["block_m"]), int(config["block_n"])
+        pack = int(config.get("pack", 1))
         n_heads, group = task.shape["batch"] * task.shape["heads"], task.shape["heads"] // task.shape["kv_heads"]
-        sources: tuple[Any, ...] = buffers.inputs
+        q, k, v = (tensor.view(-1, seq, head_dim) for tensor in buffers.inputs)
+        sources: list[Any] = [q, k, v, k, v]
         if config["loader"] == "tma":
-            sources = tuple(
-                TensorDescriptor.from_tensor(tensor.view(-1, seq, head_dim), [1, rows, head_dim])
-                for tensor, rows in zip(buffers.inputs, (block_m, block_n, block_n), strict=True)
-            )
-        order = _ORDERS[str(config.get("order", "ascending"))]
-        constants = self._constants(config, task).values()
-        args = (*sources, buffers.output, n_heads, group, seq, order, *constants)
-        return Launch((ceil_div(seq, block_m) * n_heads, 1, 1), args)
+            blocks = _blocks(config, task)
+            sources = [described(buffers, tensor, block) for tensor, block in zip(sources, blocks, strict=True)]
+        order = (min(int(config.get("band", 1)), n_heads // pack), int(config.get("order") == "longest_first"))
+        args = (*sources, buffers.output, n_heads, group, seq, *order, *_constants(config, task).values())
+        return Launch((ceil_div(seq, int(config["block_m"]) // pack) * (n_heads // pack), 1, 1), args)
 
     def reference(self, buffers: Buffers) -> torch.Tensor:
         """Plain float32 attention, in pieces whose scores fit half a gigabyte."""

@@ -43,6 +43,8 @@ BAD = {
     "missing prior": ("verify gemm --prior /nowhere", "prior: /nowhere is no file"),
     "unwritable file": ("verify gemm --json /nowhere/x.json", "file: /nowhere/x.json cannot be written"),
     "one prior for two kernels": ("demo --prior x", "--prior: fits one kernel, and 2 are asked for"),
+    "0 GPUs": ("collect gemm --sample 1 --seed 1 --gpus 0", "--gpus: '0' is not an integer of at least 1"),
+    "a word for GPUs": ("collect gemm --sample 1 --seed 1 --gpus all", "--gpus: 'all' is not an integer"),
     "collect without a sample": ("collect gemm --seed 1", "--sample"),
 }
 

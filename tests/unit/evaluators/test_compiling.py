@@ -57,7 +57,7 @@ def test_an_overdue_compilation_is_a_timeout() -> None:
 
 
 def test_what_the_compiler_refuses_is_a_value() -> None:
-    impossible = {**_configs(1)[0], "block_n": 48}  # no power of two
+    impossible = {**_configs(1)[0], "block_k": 48}  # no power of two
     compiled = compile_build(SPEC.program.build(impossible, TASK), (9, 0))
     assert not compiled.ok
     assert "\n" not in compiled.message

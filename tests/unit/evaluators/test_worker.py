@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 
 from bo_tuner.errors import UserError
 from bo_tuner.evaluators import worker
 from bo_tuner.evaluators.exhaustive import Row
-from bo_tuner.evaluators.worker import GpuWorker
+from bo_tuner.evaluators.worker import GpuWorker, WorkerDied
 from bo_tuner.study import Status
 from bo_tuner.task import Task, device_named
 
@@ -73,3 +75,56 @@ def _dies_at_once(pipe: Connection, n_sms: int | None, parent: int) -> None:
 def test_a_child_that_cannot_start_is_an_error_not_a_loop() -> None:
     with pytest.raises(UserError, match="GPU: cannot be used"):
         _ = GpuWorker(serve=_dies_at_once).device
+
+
+def _hangs_and_says_so(pipe: Connection, n_sms: int | None, parent: int) -> None:
+    _, _, (_, configs, _, _) = pipe.recv()
+    pipe.send(("alive", [0, 1]))
+    Path(configs[0]["tell"]).open("w").close()
+    time.sleep(600)
+
+
+def test_a_close_ends_the_call_of_another_thread_and_starts_no_process(tmp_path: Path) -> None:
+    hung = tmp_path / "hung"
+    os.mkfifo(hung)
+    gpu = GpuWorker(serve=_hangs_and_says_so)
+    with ThreadPoolExecutor(1) as thread:
+        call = thread.submit(gpu.time_all, TASK, [{"tell": str(hung)}, {}])
+        assert hung.read_text() == ""  # waits for the process
+        gpu.close()
+        with pytest.raises(WorkerDied, match="was closed"):
+            call.result()
+    with pytest.raises(WorkerDied, match="was closed"):
+        gpu.time_all(TASK, [{"do": "work"}])
+
+
+def _tells_what_it_sees(pipe: Connection, n_sms: int | None, parent: int) -> None:
+    while True:
+        pipe.recv()
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+        pipe.send(("result", (H200, {"timing": {}, "software": {"sees": seen}})))
+
+
+@pytest.mark.parametrize(
+    ("ours", "gpu", "theirs"),
+    [(None, None, "all"), (None, 2, "2"), ("5, 3", 1, "3"), ("GPU-8f,GPU-2b", 0, "GPU-8f"), ("5,3", None, "5,3")],
+)
+def test_the_process_sees_the_one_gpu_that_it_is_given(
+    ours: str | None, gpu: int | None, theirs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if ours is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ours)
+    worker_of_one = GpuWorker(gpu=gpu, serve=_tells_what_it_sees)
+    try:
+        assert worker_of_one.versions["software"]["sees"] == theirs
+    finally:
+        worker_of_one.close()
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == ours
+
+
+@pytest.mark.parametrize("ours", ["0,1", ""])
+def test_a_gpu_that_is_hidden_from_this_process_is_refused(ours: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ours)
+    with pytest.raises(UserError, match="GPU 2: is not there"):
+        GpuWorker(gpu=2, serve=_tells_what_it_sees)

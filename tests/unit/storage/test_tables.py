@@ -162,7 +162,7 @@ def test_other_schema_version_space_or_columns(tmp_path: Path) -> None:
         )
         return changed
 
-    with pytest.raises(UserError, match="schema_version: 0 is not 1"):
+    with pytest.raises(UserError, match="schema_version: 0 is not 2"):
         read_tables(with_metadata("schema_version", "0"), SPEC)
     with pytest.raises(UserError, match="another version of toy's search space"):
         read_tables(with_metadata("space", "x"), SPEC)
@@ -195,7 +195,8 @@ def test_find_tables(tmp_path: Path) -> None:
 def test_metadata_is_complete(tmp_path: Path) -> None:
     metadata = read_metadata(write_toy(tmp_path / "train.parquet", SPEC, 1, 1))
     assert set(metadata) == {
-        *("schema_version", "kernel", "device", "space", "source_hash", "timing_policy", "versions")
+        *("schema_version", "kernel", "dtype", "device", "space", "space_version", "source_hash", "timing_policy"),
+        "versions",
     }
 
 
