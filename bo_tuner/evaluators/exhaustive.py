@@ -6,8 +6,9 @@
 4. The finalists and the library baselines. The table's best comes from these rounds, never from single readings.
 
 Steps 2 to 4 interleave their configs round by round, each round in another order; from steps 3 and 4 the drift that
-neighbours in time share is taken out (see ``drift.py``). Readings of short kernels scatter more and cost less, so steps
-3 and 4 take more of them, up to a fixed time.
+neighbours in time share is taken out (see ``drift.py``). Between steps 1 and 3 the clock may fall by some percent: the
+readings of configs that step 3 leaves out are brought to its level before finalists are chosen. Readings of short
+kernels scatter more and cost less, so steps 3 and 4 take more of them, up to a fixed time.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ BATCH = 160
 POLICY = {
     "screening": f"1 reading; {1 + N_NEAR} within {NEAR} of the best, {CLOSE_READINGS} new within {CLOSE}; median",
     "final": f"at most {MAX_FINALISTS} within {FINAL}, {FINAL_ROUNDS} rounds interleaved with the library; median",
-    "drift": "median polish over 21 neighbours in time, in the readings close to the best and the final ones",
+    "drift": "median polish over 21 neighbours in time, in the readings close to the best and the final ones; "
+    "other readings scaled to the level of those close to the best",
     "others": "final_us of the rest is the screening median times the finalists' median ratio of final to screening",
 }
 
@@ -105,11 +107,20 @@ def time_all(
 
     for position, readings in read_again(NEAR, len(rows), N_NEAR, N_NEAR).items():
         rows[position].readings_us += readings
-    for position, readings in read_again(CLOSE, MAX_CLOSE, *CLOSE_READINGS).items():
-        rows[position].readings_us = readings  # taken together, which the ones before were not
+    _replace(rows, read_again(CLOSE, MAX_CLOSE, *CLOSE_READINGS))
     finalists = _within(rows, FINAL)[:MAX_FINALISTS]
     alive(finalists)
     return rows, _final_rounds(session, rows, loaded, finalists)
+
+
+def _replace(rows: list[Row], taken_together: dict[int, list[float]]) -> None:
+    """Put readings that were taken together in the place of earlier ones, and bring all others to their level."""
+    if not taken_together:
+        return
+    middle = statistics.median
+    level = middle(middle(new) / middle(rows[position].readings_us) for position, new in taken_together.items())
+    for position, row in enumerate(rows):
+        row.readings_us = taken_together.get(position) or [level * reading for reading in row.readings_us]
 
 
 def first_rows(session: GpuSession, configs: Sequence[Config], tolerance: float) -> tuple[list[Row], dict[int, Loaded]]:

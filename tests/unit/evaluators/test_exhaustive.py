@@ -86,6 +86,18 @@ def test_others_follow_the_finalists_drift() -> None:
     assert other["n_final_readings"] == 0
 
 
+def test_a_config_that_is_not_read_again_is_no_finalist_by_the_clock_of_an_earlier_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exhaustive, "N_NEAR", 0)
+    monkeypatch.setattr(exhaustive, "MAX_CLOSE", 3)
+    times = [1000, 1010, 1020, 1150, 1160, 1170, 1180]
+    _, rows, _ = _run(times)
+    assert [len(row.final_readings_us) > 0 for row in rows] == [True, True, True, False, False, False, False]
+    for time, row in zip(times, rows, strict=True):
+        assert np.median(row.readings_us) == pytest.approx(1.1 * time, rel=0.04)
+
+
 def test_records_of_failed_rows_have_no_time() -> None:
     (record,) = records_of([Row(Status.COMPILE, message="no")])
     assert record["final_us"] is record["screening_us"] is None
