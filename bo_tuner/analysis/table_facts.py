@@ -17,12 +17,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-#: Best final times below this are short: launching and checking a config takes longer than its readings.
+#: Shapes with a best final time below this are short; the first of the classes that noise is reported by ends there.
 SHORT_US = 15.0
 #: A shape is slow when the library needs less than this share of the best config's time.
 SLOW = 0.85
-#: A second, lower mark for the share of shapes that reach it.
-VERY_SLOW = 0.75
 #: How far from the best is still near it, as a ratio of times.
 NEAR = 1.02
 
@@ -30,10 +28,10 @@ NEAR = 1.02
 def table_sizes(tasks: pd.DataFrame) -> pd.DataFrame:
     """One row a table file, in the order of the tasks.
 
-    Columns: ``file``, ``kernel``, ``device``, ``split``; ``n_shapes``, ``n_configs``, ``n_configs_min``, ``_median`` and
-    ``_max`` of a shape; ``n_finalists``; ``configs_per_s`` of timing, checks and baselines, and ``configs_per_s_short``
-    over the shapes under ``SHORT_US``; library time over best time, ``ratio`` as the geometric mean and ``ratio_min``,
-    and the percentage of shapes where it reaches ``SLOW`` and ``VERY_SLOW``. NaN where there is nothing to count.
+    Columns: ``file``, ``kernel``, ``device``, ``split``; ``n_shapes``, ``n_configs`` and of a shape ``n_configs_min``,
+    ``_median`` and ``_max``; ``n_finalists``; ``configs_per_s`` of ``collect_s``, and ``configs_per_s_short`` over the
+    shapes under ``SHORT_US``; library time over best time, ``ratio`` as the geometric mean and ``ratio_min``, and the
+    percentages of shapes where it is .85 and .75 or more. NaN where there is nothing to count.
     """
     return pd.DataFrame([_sizes(table) for _, table in tasks.groupby("file", sort=False)])
 
@@ -51,10 +49,11 @@ def slow_shapes(tasks: pd.DataFrame) -> pd.DataFrame:
 def value_worth(rows: pd.DataFrame, parameters: Sequence[str]) -> pd.DataFrame:
     """One row a parameter and value, in the parameters' own order; all figures are percentages.
 
-    Columns: ``parameter``, ``value``; ``best_percent`` of shapes whose best config (of equals the first) uses the value;
-    ``near_percent`` of shapes where the fastest config with it is within ``NEAR`` of the best; ``rows_percent`` of all
-    configs that use it, failed ones too; ``cost_percent``, the mean over shapes of 1 - best / best of the configs that
-    do not use it, and ``worst_percent``, the largest of these. Where every correct config uses the value, it is 100 %.
+    A value is not used where its parameter has no effect. Columns: ``parameter``, ``value``; ``best_percent`` of shapes
+    whose best config (of equals the first) uses the value; ``near_percent`` of shapes where the fastest config with it
+    is within ``NEAR`` of the best; ``rows_percent`` of all configs that use it, failed ones too; ``only_percent`` of
+    shapes where no other config is correct; over the rest of the shapes ``cost_percent``, the mean of 1 - best / best
+    of the configs that do not use the value, and ``worst_percent``, the largest of these; NaN where no shape is left.
     """
     order = np.argsort(pd.factorize(rows["task"])[0], kind="stable")
     task = rows["task"].to_numpy()[order]
@@ -70,7 +69,8 @@ def value_worth(rows: pd.DataFrame, parameters: Sequence[str]) -> pd.DataFrame:
             uses = codes == code
             with_us = np.minimum.reduceat(np.where(uses, final_us, np.inf), starts)
             without_us = np.minimum.reduceat(np.where(uses, np.inf, final_us), starts)
-            cost = 1 - best_us / without_us
+            others = np.isfinite(without_us)
+            cost = pd.Series(1 - best_us[others] / without_us[others])
             found.append(
                 {
                     "parameter": parameter,
@@ -78,6 +78,7 @@ def value_worth(rows: pd.DataFrame, parameters: Sequence[str]) -> pd.DataFrame:
                     "best_percent": 100 * float(uses[winners].mean()),
                     "near_percent": 100 * float((with_us <= NEAR * best_us).mean()),
                     "rows_percent": 100 * float(uses.mean()),
+                    "only_percent": 100 * float((~others).mean()),
                     "cost_percent": 100 * float(cost.mean()),
                     "worst_percent": 100 * float(cost.max()),
                 }
@@ -100,8 +101,8 @@ def _sizes(table: pd.DataFrame) -> dict[str, object]:
         "configs_per_s_short": _speed(table[table["best_us"] < SHORT_US]),
         "ratio": float(np.exp(np.log(ratio).mean())),
         "ratio_min": float(ratio.min()),
-        "slow_mark_percent": 100 * float((ratio >= SLOW).mean()),
-        "very_slow_mark_percent": 100 * float((ratio >= VERY_SLOW).mean()),
+        "at_85_percent": 100 * float((ratio >= 0.85).mean()),
+        "at_75_percent": 100 * float((ratio >= 0.75).mean()),
     }
 
 

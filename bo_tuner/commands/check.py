@@ -1,4 +1,4 @@
-"""Check recorded tables: no config missing, no time non-finite, finalists re-timed; one line a file."""
+"""Check recorded tables: columns, every valid config once, times finite, best re-timed, checksums; one line a file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from bo_tuner.commands.arguments import parse_kernel
-from bo_tuner.errors import UserError
+from bo_tuner.commands.locate import table_files
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,18 +19,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check every file; the first fault ends with exit code 2."""
+    from bo_tuner.storage.checksums import CHECKSUMS, check_sums
     from bo_tuner.storage.tables import check_tables, read_metadata
 
     given = parse_kernel(arguments.kernel) if arguments.kernel else None
+    for file in table_files(arguments.paths):
+        metadata = read_metadata(file)
+        spec = given or parse_kernel(metadata["kernel"])
+        print(f"{file}: {check_tables(file, spec)}")
+        if metadata["source_hash"] != spec.source_hash:
+            print(f"{file}: note: it was recorded with another jit source of {spec.name} than the one here")
     for path in arguments.paths:
-        files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
-        files = [file for file in files if not file.stem.endswith("_tasks")]
-        if not files:
-            raise UserError(f"PATH: {path} holds no table file (*.parquet)")
-        for file in files:
-            metadata = read_metadata(file)
-            spec = given or parse_kernel(metadata["kernel"])
-            print(f"{file}: {check_tables(file, spec)}")
-            if metadata["source_hash"] != spec.source_hash:
-                print(f"{file}: note: it was recorded with another jit source of {spec.name} than the one here")
+        if (sums := path / CHECKSUMS).is_file():
+            print(f"{sums}: {check_sums(sums)} files are as listed")
     return 0

@@ -81,5 +81,44 @@ def library_ratios(tables: Sequence[TaskTable], frame: pd.DataFrame) -> dict[str
     return {"n_tasks": len(compared), "best": _geometric_mean(best), "chosen": _geometric_mean(chosen)}
 
 
+def timing_frame(tables: Sequence[TaskTable]) -> pd.DataFrame:
+    """One row a correct config of every task, as ``analysis.noise`` takes it."""
+    import pandas as pd
+
+    frames = [
+        pd.DataFrame(
+            {
+                "task": table.task.key,
+                "config": table.pool.keys,
+                "screening_us": table.reading_us,
+                "final_us": table.final_us,
+                "n_final": table.n_final,
+            }
+        )[table.correct]
+        for table in tables
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def repeat_ceiling(tables: Sequence[TaskTable], repeat: Sequence[TaskTable]) -> dict[str, float] | None:
+    """How well a second recording of some tasks repeats the first: a ceiling of any efficiency.
+
+    Returns:
+        ``n_tasks`` that both have, statistics of the efficiency that the config which was best first has in the second
+        recording, and the shares of tasks where it is within 1 % and 2 % of the best; None if they share no task.
+    """
+    from bo_tuner.analysis.noise import between_recordings
+    from bo_tuner.protocol import tail_statistics
+
+    again = {table.task.key: table for table in repeat}
+    both = [table for table in tables if table.task.key in again]
+    if not both:
+        return None
+    compared = between_recordings(timing_frame(both), timing_frame([again[table.task.key] for table in both]))
+    kept = compared["kept"].to_numpy(dtype=float)
+    shares = {"within_1_percent": float((kept >= 0.99).mean()), "within_2_percent": float((kept >= 0.98).mean())}
+    return {"n_tasks": len(both), **tail_statistics(kept), **shares}
+
+
 def _geometric_mean(logs: Sequence[float]) -> float | None:
     return math.exp(sum(logs) / len(logs)) if logs else None

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from bo_tuner.surrogates.meta_gp import MetaGP
 
 EVERY_SPLIT = "*"
+#: Folder beside the kernels' with second recordings, laid out like the first.
+REPEAT = "repeat"
 
 
 def tables_root(given: Path | None) -> Path:
@@ -54,6 +56,27 @@ def table_paths(root: Path, spec: KernelSpec, device: str | None, split: str) ->
     return paths
 
 
+def table_files(given: Sequence[Path], repeats: bool = True) -> list[Path]:
+    """The table files that some paths name, each once; a folder stands for all below it.
+
+    Args:
+        given: files and folders.
+        repeats: whether second recordings in a folder count as well.
+
+    Raises:
+        UserError: a folder holds none.
+    """
+    found: dict[Path, None] = {}
+    for path in given:
+        below = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+        files = [file for file in below if not file.stem.endswith("_tasks")]
+        files = [file for file in files if repeats or REPEAT not in file.parts[len(path.parts) :]]
+        if not files:
+            raise UserError(f"PATH: {path} holds no table file (*.parquet)")
+        found |= dict.fromkeys(files)
+    return list(found)
+
+
 def read_split(root: Path, spec: KernelSpec, device: str | None, split: str) -> list[TaskTable]:
     """Every recorded task of a kernel and split on one device, see ``table_paths``.
 
@@ -63,6 +86,18 @@ def read_split(root: Path, spec: KernelSpec, device: str | None, split: str) -> 
     from bo_tuner.storage.tables import read_tables
 
     return [table for path in table_paths(root, spec, device, split) for table in read_tables(path, spec)]
+
+
+def read_repeat(root: Path, spec: KernelSpec, device: str, split: str) -> list[TaskTable]:
+    """The tasks of a split that were recorded a second time, in ``<root>/repeat``; empty if none were.
+
+    Raises:
+        UserError: a file has a fault.
+    """
+    from bo_tuner.storage.tables import read_tables
+
+    path = root / REPEAT / spec.name / device / f"{split}.parquet"
+    return read_tables(path, spec) if path.exists() else []
 
 
 def spread(tables: Sequence[TaskTable], n: int) -> list[TaskTable]:

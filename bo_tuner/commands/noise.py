@@ -42,23 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _frame(path: Path, kernel: str | None) -> pd.DataFrame:
-    """One row a correct config of every task of a table, as ``analysis.noise`` takes it."""
-    import pandas as pd
-
+    """One row a correct config of every task of a table."""
     from bo_tuner.commands.arguments import parse_kernel
+    from bo_tuner.commands.figures import timing_frame
     from bo_tuner.storage.tables import read_metadata, read_tables
 
-    spec = parse_kernel(kernel or read_metadata(path)["kernel"])
-    frames = [
-        pd.DataFrame(
-            {
-                "task": table.task.key,
-                "config": table.pool.keys,
-                "screening_us": table.reading_us,
-                "final_us": table.final_us,
-                "n_final": table.n_final,
-            }
-        )[table.correct]
-        for table in read_tables(path, spec)
-    ]
-    return pd.concat(frames, ignore_index=True)
+    return timing_frame(read_tables(path, parse_kernel(kernel or read_metadata(path)["kernel"])))

@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the protocol, print the summary, write the figures."""
     from bo_tuner.analysis.tables import efficiency_table
-    from bo_tuner.commands.figures import library_ratios, random_statistics, summary_frame
-    from bo_tuner.commands.locate import prior_of_method, read_split, tables_root
+    from bo_tuner.commands.figures import library_ratios, random_statistics, repeat_ceiling, summary_frame
+    from bo_tuner.commands.locate import prior_of_method, read_repeat, read_split, tables_root
     from bo_tuner.commands.screen import Bar, console
     from bo_tuner.protocol import reading_ceiling, summarise, verify
 
@@ -52,7 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
         check_method(method)
     check_output(arguments.json)
     priors = {method: prior_of_method(method, spec, arguments.prior) for method in methods}
-    tables = read_split(tables_root(arguments.tables), spec, arguments.device, arguments.split)
+    root = tables_root(arguments.tables)
+    tables = read_split(root, spec, arguments.device, arguments.split)
+    repeat = read_repeat(root, spec, tables[0].task.device.key, arguments.split)
     frames, seconds = {}, {}
     for method in methods:
         start = time.perf_counter()
@@ -73,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     figures["beside"] = {method: summarise(frames[method])["efficiency"] for method in arguments.beside}
     figures["beside"]["random (expected)"] = random_statistics(tables, arguments.trials)
     figures["reading_ceiling"] = reading_ceiling(tables)
+    figures["repeat_ceiling"] = repeat_ceiling(tables, repeat)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
@@ -82,6 +85,14 @@ def run(arguments: argparse.Namespace) -> int:
     ceiling = figures["reading_ceiling"]
     text = f"ceiling, the fastest single reading of all configs: mean {ceiling['mean']:.3f}"
     out.print(f"{text}, worst tenth {ceiling['worst_tenth']:.3f}", highlight=False)
+    if (again := figures["repeat_ceiling"]) is not None:
+        text = (
+            f"ceiling, {again['n_tasks']:.0f} shapes recorded twice: the best config of one recording has in the other"
+        )
+        text += f" mean {again['mean']:.3f}, worst tenth {again['worst_tenth']:.3f}; it is within 1 % of the best on"
+        out.print(
+            f"{text} {again['within_1_percent']:.0%}, within 2 % on {again['within_2_percent']:.0%}", highlight=False
+        )
     for method in methods:
         out.print(f"{method}: {seconds[method]:.2f} s a run of {arguments.trials} trials", highlight=False)
     ratios = figures["library"]

@@ -1,7 +1,7 @@
 """Time every config of a task, spending precision where it matters.
 
 1. Each config: poisoned output, check against the reference, one reading.
-2. Those within ``NEAR`` of the best: two more readings.
+2. Those within ``NEAR`` of the best: up to two more readings, if they are short.
 3. Those within ``CLOSE``: at least six new ones, together.
 4. The finalists and the library baselines. The table's best comes from these rounds, never from single readings.
 
@@ -30,18 +30,21 @@ if TYPE_CHECKING:
     from bo_tuner.evaluators.session import GpuSession, Loaded
 
 NEAR, CLOSE, FINAL = 1.5, 1.2, 1.08
-N_NEAR = 2
 MAX_CLOSE, MAX_FINALISTS = 240, 60
 #: Fewest and most further readings a config, and the seconds that a step may take beyond the fewest.
-CLOSE_READINGS, FINAL_ROUNDS, STEP_S = (6, 12), (15, 60), 0.3
+NEAR_READINGS, CLOSE_READINGS, FINAL_ROUNDS, STEP_S = (0, 2), (6, 12), (15, 60), 0.3
 #: What a reading takes besides the kernel: queueing, the cache flush.
 _OVERHEAD_US = 90.0
 #: Configs checked between two signs of life.
 BATCH = 160
 
 POLICY = {
-    "screening": f"1 reading; {1 + N_NEAR} within {NEAR} of the best, {CLOSE_READINGS} new within {CLOSE}; median",
-    "final": f"at most {MAX_FINALISTS} within {FINAL}, {FINAL_ROUNDS} rounds interleaved with the library; median",
+    "screening": "1 reading; {} to {} more within {} of the best; {} to {} new within {}; median".format(
+        *NEAR_READINGS, NEAR, *CLOSE_READINGS, CLOSE
+    ),
+    "final": "at most {} within {}, {} to {} rounds interleaved with the library; median".format(
+        MAX_FINALISTS, FINAL, *FINAL_ROUNDS
+    ),
     "drift": "median polish over 21 neighbours in time, in the readings close to the best and the final ones; "
     "other readings scaled to the level of those close to the best",
     "others": "final_us of the rest is the screening median times the finalists' median ratio of final to screening",
@@ -105,7 +108,7 @@ def time_all(
         readings = read_rounds(session.read, [loaded[position] for position in chosen], n_rounds)
         return dict(zip(chosen, readings, strict=True))
 
-    for position, readings in read_again(NEAR, len(rows), N_NEAR, N_NEAR).items():
+    for position, readings in read_again(NEAR, len(rows), *NEAR_READINGS).items():
         rows[position].readings_us += readings
     _replace(rows, read_again(CLOSE, MAX_CLOSE, *CLOSE_READINGS))
     finalists = _within(rows, FINAL)[:MAX_FINALISTS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,15 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bo_tuner import book
 from bo_tuner import collect as module
 from bo_tuner.collect import Draw, collect
 from bo_tuner.errors import UserError
+from bo_tuner.evaluators import exhaustive
 from bo_tuner.evaluators.compiling import CompileResult
 from bo_tuner.evaluators.exhaustive import Baseline, Row
 from bo_tuner.evaluators.worker import WorkerDied
 from bo_tuner.kernels import load_kernel
 from bo_tuner.space import Config
-from bo_tuner.storage.tables import check_tables, read_tables
+from bo_tuner.storage.schema import device_to_json
+from bo_tuner.storage.tables import check_tables, read_frames, read_metadata, read_tables, write_tables
 from bo_tuner.study import Status
 from bo_tuner.task import Device, Task, device_named
 
@@ -110,6 +114,31 @@ def test_a_stopped_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pyt
     assert len(set(StandInWorker.tasks)) == len(StandInWorker.tasks) == 3
     assert len(read_tables(path, SPEC)) == 3
     assert sorted(file.name for file in path.parent.iterdir()) == ["train.parquet", "train_tasks.parquet"]
+
+
+def test_a_table_of_another_source_space_or_device_is_not_added_to(tmp_path: Path) -> None:
+    (path,) = collect(SPEC, [Draw(1, 1)], tmp_path)
+    rows, tasks = read_frames(path, SPEC)
+    kept = {name: read_metadata(path)[name] for name in ("device", "source_hash", "timing_policy", "versions")}
+    for name, value in (("source_hash", "0"), ("device", device_to_json(H200.with_sms(72)))):
+        write_tables(path, SPEC, rows, tasks, kept | {name: value})
+        with pytest.raises(UserError, match=f"{name}: is not that of this recording"):
+            collect(SPEC, [Draw(2, 1)], tmp_path)
+    assert len(StandInWorker.tasks) == 1
+
+
+def test_policies_and_versions_of_all_occasions_stay_with_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collect(SPEC, [Draw(1, 1)], tmp_path)
+    (path,) = collect(SPEC, [Draw(2, 1)], tmp_path)
+    assert isinstance(json.loads(read_metadata(path)["timing_policy"]), dict)
+    for close in (1.3, 1.4):
+        monkeypatch.setattr(exhaustive, "POLICY", {"screening": f"new within {close}"})
+        collect(SPEC, [Draw(round(close * 10) - 10, 1)], tmp_path)
+    policies = json.loads(read_metadata(path)["timing_policy"])
+    assert [policy["screening"] for policy in policies][1:] == ["new within 1.3", "new within 1.4"]
+    check_tables(path, SPEC)
 
 
 def test_a_half_written_part_is_recorded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +305,7 @@ def test_a_part_that_cannot_be_written_ends_the_run(
     def refuse(*_: object) -> None:
         raise UserError("disk: is full")
 
-    monkeypatch.setattr(module, "write_tables", refuse)
+    monkeypatch.setattr(book, "write_tables", refuse)
     with pytest.raises(UserError, match="disk: is full"):
         collect(SPEC, [Draw(n_shapes, 1)], tmp_path)
     assert len(StandInWorker.tasks) <= 2  # the one that could not be written, and the one timed meanwhile

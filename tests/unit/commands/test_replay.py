@@ -12,8 +12,10 @@ from bo_tuner.cli import main
 from bo_tuner.evaluators.replay import ReplayEvaluator
 from bo_tuner.kernels import load_kernel
 from bo_tuner.space import Config
+from bo_tuner.storage.tables import write_tables
 from bo_tuner.study import Measurement
-from tests.toy_kernel import ToySpec
+from bo_tuner.task import device_named
+from tests.toy_kernel import ToySpec, toy_frames, toy_metadata
 
 TOY = "tests.toy_kernel"
 SHAPE = [f"{name}={size}" for name, size in ToySpec().sample_shapes(1, 2)[0].items()]
@@ -139,6 +141,27 @@ def test_verify_writes_the_protocol_figures(
     captured = capsys.readouterr()
     assert "random (expected)" in captured.out
     assert captured.err == ""
+
+
+def test_verify_says_how_well_a_second_recording_repeats_the_first(
+    toy_data: Path, toy_prior_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, file = tmp_path / "data", tmp_path / "verify.json"
+    shutil.copytree(toy_data, root)
+    line = ["verify", TOY, "--json", str(file), "--quiet", "--trials", "1", "--tables", str(root)]
+    line += ["--prior", str(toy_prior_file)]
+    assert main(line) == 0
+    assert json.loads(file.read_text(encoding="utf-8"))["repeat_ceiling"] is None
+    spec, device = load_kernel(TOY), device_named("nvidia_h200")
+    tasks = [spec.task(shape, device) for shape in spec.sample_shapes(3, 2)]
+    frames = toy_frames(spec, tasks, seed=7)
+    write_tables(root / "repeat/toy/nvidia_h200/validation.parquet", spec, *frames, toy_metadata(device))
+    assert main(line) == 0
+    again = json.loads(file.read_text(encoding="utf-8"))["repeat_ceiling"]
+    assert again["n_tasks"] == 3
+    assert 0.9 < again["worst_tenth"] <= again["mean"] <= 1
+    assert again["within_1_percent"] <= again["within_2_percent"]
+    assert "3 shapes recorded twice" in capsys.readouterr().out
 
 
 def test_verify_judges_other_methods_beside(

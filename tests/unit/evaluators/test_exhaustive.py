@@ -65,11 +65,17 @@ def test_precision_is_spent_near_the_top() -> None:
     times = [10, 100, 14, 11, 40]
     _, rows, baselines = _run(times)
     assert len(rows[1].readings_us) == len(rows[4].readings_us) == 1
-    assert len(rows[2].readings_us) == 1 + exhaustive.N_NEAR
+    assert len(rows[2].readings_us) == 1 + exhaustive.NEAR_READINGS[1]
     assert len(rows[3].readings_us) >= exhaustive.CLOSE_READINGS[0]
     assert rows[0].final_readings_us
     assert not rows[3].final_readings_us
     assert len(baselines[0].final_readings_us) == len(rows[0].final_readings_us) >= exhaustive.FINAL_ROUNDS[0]
+
+
+def test_long_kernels_are_read_again_only_where_they_are_close_to_the_best() -> None:
+    _, rows, _ = _run([1_000_000, 1_300_000])
+    assert len(rows[1].readings_us) == 1
+    assert len(rows[0].readings_us) == exhaustive.CLOSE_READINGS[0]
 
 
 def test_failures_are_rows_with_a_status() -> None:
@@ -89,7 +95,7 @@ def test_others_follow_the_finalists_drift() -> None:
 def test_a_config_that_is_not_read_again_is_no_finalist_by_the_clock_of_an_earlier_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(exhaustive, "N_NEAR", 0)
+    monkeypatch.setattr(exhaustive, "NEAR_READINGS", (0, 0))
     monkeypatch.setattr(exhaustive, "MAX_CLOSE", 3)
     times = [1000, 1010, 1020, 1150, 1160, 1170, 1180]
     _, rows, _ = _run(times)
