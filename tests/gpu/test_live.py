@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,3 +66,23 @@ def test_a_part_of_the_chip_is_a_slower_device() -> None:
         assert rows[0].status is Status.CORRECT
         times.append(sorted(rows[0].readings_us)[2])
     assert times[1] > 1.5 * times[0]
+
+
+def test_a_killed_recording_goes_on_with_nothing_lost(tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "bo_tuner.cli", "collect", "attention", "--sample", "4", "--seed", "7"]
+    line += ["--out", str(tmp_path)]
+    recorder = subprocess.Popen(line)
+    while not (whole := _parts(tmp_path)) and recorder.poll() is None:
+        time.sleep(0.1)
+    recorder.kill()
+    recorder.wait()
+    kept = {file.name: file.read_bytes() for file in whole}
+    assert kept
+    again = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert not any(name.removesuffix(".parquet") in again.stderr + again.stdout for name in kept)
+    (path,) = tmp_path.rglob("seed7.parquet")
+    assert check_tables(path, load_kernel("attention")).startswith("4 tasks")
+
+
+def _parts(folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("seed7.parts/*.parquet") if not file.stem.endswith("_tasks")]

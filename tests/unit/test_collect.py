@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -139,6 +142,38 @@ def test_policies_and_versions_of_all_occasions_stay_with_the_table(
     policies = json.loads(read_metadata(path)["timing_policy"])
     assert [policy["screening"] for policy in policies][1:] == ["new within 1.3", "new within 1.4"]
     check_tables(path, SPEC)
+
+
+RECORD = """
+import sys, time
+from pathlib import Path
+from tests.unit import test_collect as stand_ins
+
+class Slow(stand_ins.StandInWorker):
+    def time_all(self, task, configs):
+        time.sleep(0.2)
+        return super().time_all(task, configs)
+
+stand_ins.module.GpuWorker, stand_ins.module.CompilePool = Slow, stand_ins.StandInPool
+stand_ins.collect(stand_ins.SPEC, [stand_ins.Draw(40, 1)], Path(sys.argv[1]), n_gpus=2)
+"""
+
+
+def test_kill_9_loses_nothing_that_was_written(tmp_path: Path) -> None:
+    root = Path(__file__).parent.parent.parent
+    recorder = subprocess.Popen([sys.executable, "-c", RECORD, str(tmp_path)], cwd=root)
+    parts = tmp_path / "attention" / "nvidia_h200" / "train.parts"
+    deadline = time.monotonic() + PATIENCE_S
+    while len(list(parts.glob("*.parquet"))) < 4 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    recorder.kill()
+    recorder.wait()
+    written = {file.name for file in parts.glob("*.parquet") if not file.stem.endswith("_tasks")}
+    assert 0 < len(written) < 40
+    (path,) = collect(SPEC, [Draw(40, 1)], tmp_path)
+    assert check_tables(path, SPEC).startswith("40 tasks")
+    assert not {f"{name}.parquet" for name in StandInWorker.tasks} & written
+    assert len(StandInWorker.tasks) == 40 - len(written)
 
 
 def test_a_half_written_part_is_recorded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
