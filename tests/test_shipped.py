@@ -56,7 +56,7 @@ def test_twenty_trials_hold_the_claim_on_unseen_shapes(kernel: str) -> None:
     frame = verify(spec, read_tables(path, spec), "meta_gp", prior=load_prior(spec), n_trials=20)
     claim = summarise(frame)["efficiency"]["20"]
     assert claim["mean"] >= 0.995
-    assert claim["worst_tenth"] >= 0.975
+    assert claim["worst_tenth"] >= 0.980
 
 
 def test_the_data_is_what_its_checksums_say() -> None:

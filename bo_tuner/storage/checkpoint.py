@@ -1,7 +1,8 @@
-"""One safetensors file a trained prior: arrays, compressed texts and a JSON header. No pickle: loading runs no code."""
+"""One safetensors file a trained prior: compressed arrays and texts, a JSON header. No pickle: loading runs no code."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import zlib
@@ -17,7 +18,7 @@ from safetensors.numpy import save
 
 from bo_tuner.errors import UserError
 
-FORMAT = "bo_tuner.prior.1"
+FORMAT = "bo_tuner.prior.2"
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,8 @@ def write_checkpoint(path: Path | str, checkpoint: Checkpoint) -> None:
     """Write a file atomically."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    tensors = {name: np.ascontiguousarray(values) for name, values in checkpoint.arrays.items()}
-    for at, text in enumerate(checkpoint.texts):
-        tensors[f"text.{at}"] = np.frombuffer(zlib.compress(text.encode(), 9), dtype=np.uint8)
+    tensors = {name: _compressed(_array_bytes(values)) for name, values in checkpoint.arrays.items()}
+    tensors |= {f"text.{at}": _compressed(text.encode()) for at, text in enumerate(checkpoint.texts)}
     header = json.dumps({**checkpoint.header, "n_texts": len(checkpoint.texts)}, sort_keys=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     partial.write_bytes(save(tensors, metadata={"format": FORMAT, "header": header}))
@@ -54,7 +54,7 @@ def read_header(path: Path | str) -> dict[str, Any]:
     Raises:
         UserError: the file is missing or no checkpoint of this format.
     """
-    return dict(_read(Path(path), arrays=False).header)
+    return dict(_read(Path(path), whole=False).header)
 
 
 def read_checkpoint(path: Path | str) -> Checkpoint:
@@ -63,10 +63,10 @@ def read_checkpoint(path: Path | str) -> Checkpoint:
     Raises:
         UserError: the file is missing, damaged or no checkpoint of this format.
     """
-    return _read(Path(path), arrays=True)
+    return _read(Path(path), whole=True)
 
 
-def _read(path: Path, *, arrays: bool) -> Checkpoint:
+def _read(path: Path, *, whole: bool) -> Checkpoint:
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
     try:
@@ -75,12 +75,23 @@ def _read(path: Path, *, arrays: bool) -> Checkpoint:
             if metadata.get("format") != FORMAT:
                 raise UserError(f"{path}: format: {metadata.get('format')} is not {FORMAT}")
             header = json.loads(metadata["header"])
-            if not arrays:
+            if not whole:
                 return Checkpoint(header, {}, ())
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - safe_open is no mapping
-        texts = [zlib.decompress(tensors.pop(f"text.{at}").tobytes()).decode() for at in range(header["n_texts"])]
-    except (SafetensorError, KeyError, ValueError, zlib.error, OSError) as error:
+            stored = {name: zlib.decompress(file.get_tensor(name).tobytes()) for name in file.keys()}  # noqa: SIM118
+        texts = [stored.pop(f"text.{at}").decode() for at in range(header["n_texts"])]
+        arrays = {name: np.load(io.BytesIO(data), allow_pickle=False) for name, data in stored.items()}
+    except (SafetensorError, KeyError, ValueError, EOFError, zlib.error, OSError) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"{path}: cannot be read as a prior ({str(error).splitlines()[0]})") from None
-    return Checkpoint(header, tensors, texts)
+    return Checkpoint(header, arrays, texts)
+
+
+def _array_bytes(values: NDArray[Any]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.ascontiguousarray(values), allow_pickle=False)
+    return file.getvalue()
+
+
+def _compressed(data: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(zlib.compress(data, 9), dtype=np.uint8)

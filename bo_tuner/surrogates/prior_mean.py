@@ -42,9 +42,9 @@ class MeanOptions:
     """
 
     n_folds: int = 5
-    n_trees: int = 300
+    n_trees: int = 500
     learning_rate: float = 0.07
-    n_leaves: int = 31
+    n_leaves: int = 127
     feature_fraction: float = 0.4
     floor: float = -3.0
     near: float = 0.6
@@ -72,8 +72,8 @@ class TreeMean:
         return np.asarray(total / len(self.boosters), dtype=np.float64)
 
     def to_text(self) -> list[str]:
-        """LightGBM's own text of each model."""
-        return [booster.model_to_string(num_iteration=-1) for booster in self.boosters]
+        """LightGBM's own text of each model, less what prediction does not need."""
+        return [_slim(booster.model_to_string(num_iteration=-1)) for booster in self.boosters]
 
     @classmethod
     def from_text(cls, texts: Sequence[str]) -> TreeMean:
@@ -116,7 +116,8 @@ def fit_tree_mean(
         return booster
 
     with ThreadPoolExecutor(max_workers=options.n_jobs) as workers:
-        boosters = list(workers.map(one_fold, range(n_folds)))
+        # By way of the text, whose numbers are rounded, so that a loaded prior is the trained one.
+        boosters = TreeMean.from_text(TreeMean(list(workers.map(one_fold, range(n_folds)))).to_text()).boosters
     left_out = [TreeMean([boosters[fold]]).predict(x) for fold, x in zip(fold_of, features, strict=True)]
     return TreeMean(boosters), left_out
 
@@ -160,6 +161,31 @@ def _grow(
     data = _lightgbm().Dataset(x, y, weight=weight / weight.mean(), feature_name=list(names))
     booster: lightgbm.Booster = _lightgbm().train(parameters, data, num_boost_round=options.n_trees)
     return booster
+
+
+#: What LightGBM tells of how a tree grew, and the sizes of the texts before they were cut.
+_GROWTH = {
+    "split_gain",
+    "leaf_weight",
+    "leaf_count",
+    "internal_value",
+    "internal_weight",
+    "internal_count",
+    "tree_sizes",
+}
+
+
+def _slim(text: str) -> str:
+    """A model's text without the story of its growth and with short numbers: a quarter, and predictions within 1e-5."""
+    lines = []
+    for line in text.partition("end of trees")[0].splitlines():
+        key, _, values = line.partition("=")
+        if key in ("leaf_value", "threshold"):
+            digits = 6 if key == "leaf_value" else 9
+            line = f"{key}=" + " ".join(f"{float(value):.{digits}g}" for value in values.split())
+        if key not in _GROWTH:
+            lines.append(line)
+    return "\n".join([*lines, "end of trees", ""])
 
 
 def _lightgbm() -> Any:
