@@ -4,10 +4,14 @@ Q is ``[batch, heads, seq, head_dim]``, K and V are ``[batch, kv_heads, seq, hea
 share a key head (grouped-query attention). Softmax and accumulation are FP32. Any sequence length is allowed; the head
 size is 64 or 128.
 
+A tile is ``block_m`` rows: the same queries of ``pack`` heads that share a key head. It walks over its keys ``block_n`` at a
+time, and over those near the diagonal, where scores are masked, ``diagonal_n`` at a time. ``max_registers`` caps the
+registers a thread, so that more blocks fit a multiprocessor (255: no cap).
+
 ``order`` and ``band`` say which tile of queries a block of threads takes. Under the causal mask the last tile of a head
 sees the most keys, so starting with short tiles leaves the chip waiting for long ones: ``ascending`` walks from the
 first tile to the last, ``longest_first`` the other way. So many heads (``band``) are walked together, the last tile of
-each before the one before it of any; their keys have to share the L2 cache.
+each before the one before it of any; their keys have to share the L2 cache (4096: all heads).
 """
 
 from __future__ import annotations

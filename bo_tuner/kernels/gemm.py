@@ -3,6 +3,11 @@
 Any M is allowed; N and K must be multiples of 32, so that every row starts on a 64-byte line and the copy engine and
 vector loads apply. Where a block depth does not divide K, the copy engine fills with zeros; pointer loads would need a
 mask in the inner loop, so such a config is refused.
+
+``schedule``: ``tile`` is one program a tile; ``persistent`` one a multiprocessor, which walks over tiles and stores one
+while it loads the next; ``split_k`` gives a tile to ``split`` programs, each with a share of K. ``raster`` and ``group``
+are the order of the tiles: bands of ``group`` tile rows (raster ``m``) or columns (``n``). A block of 96, 160, 192, 288 or
+320 is a power of two and a strip; with few rows of A the operands are swapped (``gemm_tiles.py``).
 """
 
 from __future__ import annotations
