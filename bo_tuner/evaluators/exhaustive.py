@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NEAR, CLOSE, FINAL = 1.5, 1.2, 1.08
 MAX_CLOSE, MAX_FINALISTS = 240, 60
 #: Fewest and most further readings a config, and the seconds that a step may take beyond the fewest.
-NEAR_READINGS, CLOSE_READINGS, FINAL_ROUNDS, STEP_S = (0, 2), (6, 12), (15, 60), 0.3
+NEAR_READINGS, CLOSE_READINGS, FINAL_ROUNDS, STEP_S = (0, 2), (6, 12), (9, 60), 0.3
 #: What a reading takes besides the kernel: queueing, the cache flush.
 _OVERHEAD_US = 90.0
 #: Configs checked between two signs of life.
