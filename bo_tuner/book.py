@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,6 +22,9 @@ from bo_tuner.storage.schema import device_from_json, device_to_json, tasks_path
 from bo_tuner.storage.tables import read_frames, read_metadata, write_tables
 from bo_tuner.study import Status
 from bo_tuner.task import Device, Task
+
+#: No compilation is this short, in seconds: the build was in the compiler's cache, and what it cost is not known.
+_CACHED_S = 0.05
 
 #: What a task's timing gave: see ``GpuWorker.time_all``.
 Timed = tuple[list[Row], list[Baseline], dict[str, Any]]
@@ -90,7 +94,7 @@ class Book:
         for i, row in zip(usable, timed_rows, strict=True):
             rows[i] = row
         for row, build in zip(rows, builds, strict=True):
-            row.compile_s = build.compile_s
+            row.compile_s = build.compile_s if build.compile_s > _CACHED_S else math.nan
         columns = {**{key: [size] * len(pool) for key, size in task.shape.items()}, **_config_columns(pool)}
         frame = pd.concat([pd.DataFrame(columns), pd.DataFrame(exhaustive.records_of(rows))], axis=1)
         summary = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from bo_tuner.errors import UserError
 from bo_tuner.evaluators.base import Evaluator
-from bo_tuner.searchers.base import Searcher, SpaceExhausted
+from bo_tuner.searchers.base import Foresighted, Searcher, SpaceExhausted
 from bo_tuner.study import Study, Trial
 from bo_tuner.task import Task
 
@@ -24,6 +24,7 @@ def tune(
     method: str = "",
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
+    min_gain: float = 0.0,
 ) -> Study:
     """Spend at most ``budget`` trials; failed ones count. Ends early, without error, when every config was tried.
 
@@ -35,16 +36,24 @@ def tune(
         method: name of the searcher for the record.
         seed: its seed, for the record.
         callbacks: called after each trial, in order. ``KeyboardInterrupt`` and their exceptions pass through.
+        min_gain: end early when the next trial is expected to save less than this share of the best time, for example
+            0.002; 0 spends the whole budget.
 
     Raises:
-        UserError: the budget is below 1.
+        UserError: the budget is below 1, ``min_gain`` is not between 0 and 1, or the searcher cannot tell its gain.
     """
     if budget < 1:
         raise UserError(f"budget: {budget} is below 1")
+    if not 0 <= min_gain < 1:
+        raise UserError(f"min_gain: {min_gain} is not at least 0 and below 1")
+    if min_gain and not isinstance(searcher, Foresighted):
+        raise UserError(f"min_gain: {method or type(searcher).__name__} cannot tell what another trial would gain")
     callbacks = tuple(callbacks)
     trials: list[Trial] = []
     for index in range(budget):
         start = time.perf_counter()
+        if min_gain and isinstance(searcher, Foresighted) and searcher.expected_gain() < min_gain:
+            break
         try:
             config = searcher.ask()
         except SpaceExhausted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,17 @@ DEFAULT_TRIALS = 20
 def positive(text: str) -> int:
     """An integer of at least 1."""
     return _integer(text, least=1)
+
+
+def share(text: str) -> float:
+    """An argument that is a number of at least 0 and below 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0 and below 1")
+    return value
 
 
 def natural(text: str) -> int:

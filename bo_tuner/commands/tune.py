@@ -21,6 +21,7 @@ from bo_tuner.commands.arguments import (
     natural,
     parse_dimensions,
     parse_kernel,
+    share,
 )
 from bo_tuner.errors import UserError
 
@@ -47,6 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device(parser, "recorded device to replay, or part of this machine's GPU such as nvidia_h200_72_sms")
     parser.add_argument("--replay", action="store_true", help="answer trials from recorded tables; needs no GPU")
     parser.add_argument("--seed", metavar="S", type=natural, default=0, help="of the searcher (default: 0)")
+    parser.add_argument(
+        "--min-gain",
+        metavar="SHARE",
+        type=share,
+        default=0.0,
+        help="stop when the next trial is expected to save less of the best time, e.g. 0.002 (default: 0, never)",
+    )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the study there")
     parser.add_argument("--quiet", action="store_true", help="no progress, no ledger: only the chosen config")
 
@@ -65,8 +73,11 @@ def run(arguments: argparse.Namespace) -> int:
     if interrupted:
         print(f"bo-tuner: interrupted; above is what {len(study.trials)} trials found", file=sys.stderr)
         return 130
-    if len(study.trials) < arguments.trials:
-        print(f"bo-tuner: note: all {len(study.trials)} valid configs were tried, fewer than --trials", file=sys.stderr)
+    if (n := len(study.trials)) < arguments.trials:
+        why = f"all {n} valid configs were tried, fewer than --trials"
+        if n < len(spec.pool(study.task)):
+            why = f"stopped after {n} of {arguments.trials} trials, another promises less than {arguments.min_gain:.2%}"
+        print(f"bo-tuner: note: {why}", file=sys.stderr)
     return 0
 
 
@@ -140,8 +151,9 @@ def _search(
     method, seed = arguments.method, arguments.seed
     searcher = make_searcher(method, spec, task, seed=seed, prior=prior)
     progress = Progress(arguments.trials, quiet=arguments.quiet)
+    how = {"method": method, "seed": seed, "min_gain": arguments.min_gain}
     try:
-        study = tune(task, searcher, evaluator, arguments.trials, method=method, seed=seed, callbacks=[progress])
+        study = tune(task, searcher, evaluator, arguments.trials, callbacks=[progress], **how)
     except KeyboardInterrupt:
         return Study(task, method, seed, tuple(progress.trials)), True
     finally:

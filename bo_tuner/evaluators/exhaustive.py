@@ -199,7 +199,7 @@ def _record(row: Row, drift: float) -> dict[str, Any]:
         "q75_us": q75,
         "n_final_readings": len(final),
         "rel_error": None if math.isnan(row.rel_error) else row.rel_error,
-        "compile_s": row.compile_s,
+        "compile_s": None if math.isnan(row.compile_s) else row.compile_s,
         "n_registers": row.n_registers,
         "n_spill_bytes": row.n_spill_bytes,
         "shared_bytes": row.shared_bytes,

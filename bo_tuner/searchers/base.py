@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from bo_tuner.space import Config
 from bo_tuner.study import Trial
@@ -25,4 +25,13 @@ class Searcher(Protocol):
 
     def tell(self, trial: Trial) -> None:
         """Hear the result of a config, asked for or not."""
+        ...
+
+
+@runtime_checkable
+class Foresighted(Protocol):
+    """A searcher that knows what another trial promises."""
+
+    def expected_gain(self) -> float:
+        """Share of the best time so far that the next trial is expected to save; infinite before one is correct."""
         ...

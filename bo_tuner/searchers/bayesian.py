@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,6 +49,7 @@ class BayesianSearcher:
         self.doubtful = np.zeros(len(pool), dtype=bool)
         self._random = np.random.default_rng(seed).permutation(len(pool))[:n_random].tolist()
         self._inputs = pool_inputs(pool)
+        self._model: Any = None  # of the trials so far, made when it is needed
 
     def ask(self) -> Config:
         """The next config.
@@ -53,26 +57,44 @@ class BayesianSearcher:
         Raises:
             SpaceExhausted: all were tried.
         """
-        allowed = ~self.tried
-        if not allowed.any():
-            raise SpaceExhausted
-        if (allowed & ~self.doubtful).any():
-            allowed = allowed & ~self.doubtful
+        allowed = self._allowed()
         if len(self.trials) < len(self._random) and allowed[self._random[len(self.trials)]]:
             return self.pool.config(self._random[len(self.trials)])
         prior_mean = self.surrogate.prior_mean(self.pool)
-        speeds = [-np.log(trial.measurement.time_us) for trial in self.trials if trial.measurement.ok]
-        if not speeds:
+        if not self._speeds():
             return self.pool.config(choose(prior_mean, prior_mean, allowed))
-        model = self.surrogate.fit(self.pool, self.trials)
+        return self.pool.config(choose(self._scores(self.acquisition), prior_mean, allowed))
+
+    def expected_gain(self) -> float:
+        """Share of the best time so far that the next trial is expected to save: its expected improvement.
+
+        Infinite before a trial is correct, while trials are drawn at random, and when nothing is left to try 0.
+        """
+        if not self._speeds() or len(self.trials) < len(self._random):
+            return math.inf
+        return 0.0 if self.tried.all() else float(self._scores("ei")[self._allowed()].max())
+
+    def _allowed(self) -> NDArray[np.bool_]:
+        """Rows that may be tried next: those not tried, and of these the doubtful ones last."""
+        allowed = ~self.tried
+        if not allowed.any():
+            raise SpaceExhausted
+        return allowed & ~self.doubtful if (allowed & ~self.doubtful).any() else allowed
+
+    def _speeds(self) -> list[float]:
+        return [-math.log(trial.measurement.time_us) for trial in self.trials if trial.measurement.ok]
+
+    def _scores(self, acquisition: str) -> NDArray[np.float64]:
+        if self._model is None:
+            self._model = self.surrogate.fit(self.pool, self.trials)
         seed = self.seed * 10_007 + len(self.trials)
-        scores = score(self.acquisition, model, self._inputs, float(max(speeds)), seed)
-        return self.pool.config(choose(scores, prior_mean, allowed))
+        return score(acquisition, self._model, self._inputs, max(self._speeds()), seed)
 
     def tell(self, trial: Trial) -> None:
         """Take note of a trial."""
         row = self.pool.index(trial.config)
         self.trials.append(trial)
+        self._model = None
         self.tried[row] = True
         if trial.measurement.status in _COMPILED_FAILURES:
             self.doubtful |= self._same_kernel(row)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from bo_tuner.evaluators.base import FailingEvaluator, NoisyEvaluator
 from bo_tuner.evaluators.replay import ReplayEvaluator
 from bo_tuner.searchers import make_searcher, method_names, needs_prior
-from bo_tuner.searchers.base import Searcher, SpaceExhausted
+from bo_tuner.searchers.base import Foresighted, Searcher, SpaceExhausted
 from bo_tuner.study import Measurement, Status, Trial
 from bo_tuner.tuner import tune
 from tests.toy_prior import SPEC, replay, target, toy_prior
@@ -36,6 +38,17 @@ def test_asking_again_without_telling_changes_nothing(method: str) -> None:
     searcher = make(method)
     replay(searcher, 6)
     assert searcher.ask() == searcher.ask()
+
+
+def test_what_it_expects_to_gain_falls_from_infinity_to_nothing(method: str) -> None:
+    searcher = make(method)
+    if not isinstance(searcher, Foresighted):
+        pytest.skip("says nothing of that")
+    assert searcher.expected_gain() == math.inf
+    replay(searcher, 8)
+    assert 0 <= searcher.expected_gain() < 1
+    replay(searcher, len(POOL))
+    assert searcher.expected_gain() == 0
 
 
 def test_all_trials_may_fail(method: str) -> None:

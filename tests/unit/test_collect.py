@@ -106,6 +106,18 @@ def test_every_valid_config_is_recorded(tmp_path: Path) -> None:
         assert table.library == "sdpa"
 
 
+def test_compile_seconds_of_a_cached_build_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compile_some(self: StandInPool, jobs: Sequence[Any], done: Any) -> list[CompileResult]:
+        return [CompileResult(Status.CORRECT, 0.001 if i else 0.7) for i in range(len(jobs))]
+
+    monkeypatch.setattr(StandInPool, "compile", compile_some)
+    (path,) = collect(SPEC, [Draw(1, 1)], tmp_path)
+    seconds = read_frames(path, SPEC)[0]["compile_s"]
+    assert seconds.isna().any()
+    assert set(seconds.dropna().astype(float).round(3)) == {0.7}
+    check_tables(path, SPEC)
+
+
 def test_a_stopped_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StandInWorker, "n_tasks", 2)
     with pytest.raises(KeyboardInterrupt):

@@ -9,7 +9,7 @@ from bo_tuner.searchers import make_searcher
 from bo_tuner.searchers.base import Searcher
 from bo_tuner.study import Trial
 from bo_tuner.tuner import tune
-from tests.toy_prior import SPEC, target
+from tests.toy_prior import SPEC, target, toy_prior
 
 
 def random_searcher(seed: int = 0) -> Searcher:
@@ -51,3 +51,22 @@ def test_an_exhausted_space_ends_the_run() -> None:
 def test_budget_below_one(budget: int) -> None:
     with pytest.raises(UserError, match="budget"):
         tune(target().task, random_searcher(), ReplayEvaluator(target()), budget)
+
+
+def test_ends_early_when_another_trial_promises_too_little() -> None:
+    task = target().task
+    whole, short = (
+        tune(
+            task, make_searcher("meta_gp", SPEC, task, prior=toy_prior()), ReplayEvaluator(target()), 20, min_gain=gain
+        )
+        for gain in (0.0, 0.02)
+    )
+    assert 1 <= len(short.trials) < len(whole.trials) == 20
+    assert [trial.config for trial in short.trials] == [trial.config for trial in whole.trials[: len(short.trials)]]
+
+
+def test_what_a_trial_promises_is_told_by_who_knows_it() -> None:
+    with pytest.raises(UserError, match="min_gain: random cannot tell"):
+        tune(target().task, random_searcher(), ReplayEvaluator(target()), 5, method="random", min_gain=0.01)
+    with pytest.raises(UserError, match=r"min_gain: 1\.5 is not"):
+        tune(target().task, random_searcher(), ReplayEvaluator(target()), 5, min_gain=1.5)

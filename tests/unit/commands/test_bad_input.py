@@ -40,6 +40,10 @@ BAD = {
     "missing table": ("check /nowhere.parquet", "/nowhere.parquet"),
     "draw without a seed": ("collect gemm --sample 2 --seed 1 --sample 3", "--seed: is given 1 times, --sample 2"),
     "unknown method": ("verify gemm --method magic", "--method: 'magic' is not one of"),
+    "gain of two": (
+        "tune gemm M=64 N=64 K=64 --replay --min-gain 2",
+        "--min-gain: '2' is not a number of at least 0 and below 1",
+    ),
     "missing prior": ("verify gemm --prior /nowhere", "prior: /nowhere is no file"),
     "unwritable file": ("verify gemm --json /nowhere/x.json", "file: /nowhere/x.json cannot be written"),
     "one prior for two kernels": ("demo --prior x", "--prior: fits one kernel, and 2 are asked for"),

@@ -43,6 +43,13 @@ def test_tune_prints_ledger_choice_time_and_efficiency(
     assert captured.err.count("trial ") == 20
 
 
+def test_a_run_that_promises_little_more_stops_and_says_so(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", TOY, *SHAPE, "--replay", "--min-gain", "0.05", "--quiet", *words]) == 0
+    assert "of 20 trials, another promises less than 5.00%" in capsys.readouterr().err
+
+
 def test_failed_trials_are_in_the_ledger(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     line = ["tune", TOY, *SHAPE, "--replay", "--method", "random", "--trials", "80", *words]
     assert main(line) == 0
