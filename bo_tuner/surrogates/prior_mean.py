@@ -68,8 +68,10 @@ class TreeMean:
         """Prior mean of log(best / time), shape ``[n]``, of features ``[n, d]``."""
         if not self.boosters:
             return np.zeros(len(features))
-        total = sum(np.asarray(booster.predict(features, num_threads=1)) for booster in self.boosters)
-        return np.asarray(total / len(self.boosters), dtype=np.float64)
+        with ThreadPoolExecutor(len(self.boosters)) as workers:  # LightGBM lets go of Python while it predicts
+            parts = list(workers.map(lambda booster: booster.predict(features, num_threads=1), self.boosters))
+        mean: Floats = np.mean(np.array(parts, dtype=np.float64), axis=0)
+        return mean
 
     def to_text(self) -> list[str]:
         """LightGBM's own text of each model, less what prediction does not need."""
