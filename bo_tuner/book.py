@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -68,7 +69,7 @@ class Book:
         files = self._files()
         for path in files:
             self._check_same(path)
-        done = {tuple(shape) for path in files for shape in _shapes(path, self._spec)}
+        done = {shape for path in files for shape in _shapes(path, self._spec)}
         shapes = self._spec.sample_shapes(self._draw.n_shapes, self._draw.seed)
         return [(self, self._spec.task(shape, self._device)) for shape in shapes if tuple(shape.values()) not in done]
 
@@ -115,16 +116,15 @@ class Book:
     def merge(self) -> Path:
         """Put the parts into the split's table and remove them."""
         files = self._files()
-        parts = [file for file in files if file != self.path]
-        if parts:
+        if files not in ([], [self.path]):
             frames = [read_frames(path, self._spec) for path in files]
-            rows = pd.concat([rows for rows, _ in frames], ignore_index=True)
-            tasks = pd.concat([tasks for _, tasks in frames], ignore_index=True)
+            shape, names = list(self._spec.shape_keys), [p.name for p in self._spec.space.parameters]
+            # A run that was killed in here left a table that has some of the parts already.
+            rows = pd.concat([rows for rows, _ in frames], ignore_index=True).drop_duplicates(shape + names)
+            tasks = pd.concat([tasks for _, tasks in frames], ignore_index=True).drop_duplicates(shape)
             write_tables(self.path, self._spec, rows, tasks, self._metadata | _histories(files))
-            for part in parts:
-                tasks_path(part).unlink()
-                part.unlink()
-            self._parts.rmdir()
+        if self._parts.is_dir():
+            shutil.rmtree(self._parts)
         return self.path
 
     def _check_same(self, path: Path) -> None:
@@ -142,10 +142,9 @@ class Book:
                 )
 
     def _files(self) -> list[Path]:
-        """The split's table and the parts that are whole: the table of a part is written last."""
-        parts = sorted(self._parts.glob("*.parquet")) if self._parts.is_dir() else []
-        files = [self.path] if self.path.exists() else []
-        return files + [part for part in parts if not part.stem.endswith("_tasks")]
+        """The split's table and the parts that are whole: those that have both their files."""
+        files = [self.path, *sorted(self._parts.glob("*.parquet"))]
+        return [file for file in files if file.exists() and tasks_path(file).exists()]
 
 
 def without_measured_facts(device: Device) -> Device:
@@ -165,10 +164,10 @@ def _histories(files: Sequence[Path]) -> dict[str, str]:
     return merged
 
 
-def _shapes(path: Path, spec: KernelSpec) -> list[list[int]]:
-    _, tasks = read_frames(path, spec)
-    shapes: list[list[int]] = tasks[list(spec.shape_keys)].to_numpy().tolist()
-    return shapes
+def _shapes(path: Path, spec: KernelSpec) -> set[tuple[int, ...]]:
+    """Shapes that both files of a table have."""
+    rows, tasks = (frame[list(spec.shape_keys)].drop_duplicates() for frame in read_frames(path, spec))
+    return set(map(tuple, rows.to_numpy().tolist())) & set(map(tuple, tasks.to_numpy().tolist()))
 
 
 def _config_columns(pool: Any) -> dict[str, list[Any]]:

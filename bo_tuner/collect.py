@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -29,6 +30,10 @@ from bo_tuner.study import Status
 from bo_tuner.task import Device, Task
 
 __all__ = ["Draw", "Listener", "Silent", "collect"]
+
+
+#: Times in a row that a timing process may die before its GPU is given up.
+_MOST_DEATHS = 2
 
 
 class Listener(Protocol):
@@ -104,6 +109,7 @@ def collect(
         running.append(threads.submit(recording.compile, compilers, n_gpus))
         for ended in as_completed(running):
             ended.result()  # the first error ends the run
+        recording.say_what_is_missing()
         return [book.merge() for book in books]
 
 
@@ -128,7 +134,9 @@ class _Recording:
     def __init__(self, spec: KernelSpec, todo: Sequence[tuple[Book, Task]], listener: Listener) -> None:
         self._spec, self._todo, self._listener = spec, todo, listener
         self._compiled: SimpleQueue[tuple[Book, Task, list[CompileResult]] | None] = SimpleQueue()
+        self._again: deque[tuple[Book, Task, list[CompileResult]]] = deque()
         self._timing = False
+        self.n_left_out = 0
         self.stopped = threading.Event()
 
     def compile(self, compilers: CompilePool, n_gpus: int) -> None:
@@ -154,6 +162,14 @@ class _Recording:
             for _ in range(n_gpus):
                 self._compiled.put(None)
 
+    def say_what_is_missing(self) -> None:
+        """Tell how many tasks were left out, if any were."""
+        while not self._compiled.empty():  # no GPU was left for these
+            if (item := self._compiled.get()) is not None:
+                self._again.append(item)
+        if n := self.n_left_out + len(self._again):
+            self._listener.step(f"{n} shapes were left out; the same command again tries them again")
+
     def _hear(self, result: CompileResult) -> None:
         self._check_stop()
         if not self._timing:
@@ -170,7 +186,8 @@ class _Recording:
             UserError: the GPU cannot be used, or a part cannot be written (raised when the next task is timed).
         """
         written: Future[None] | None = None
-        for book, task, builds in iter(self._compiled.get, None):
+        n_deaths = 0  # in a row
+        for book, task, builds in self._items():
             pairs = zip(self._spec.pool(task), builds, strict=True)
             configs = [config for config, build in pairs if build.status is Status.CORRECT]
             start = time.perf_counter()
@@ -179,14 +196,27 @@ class _Recording:
             except WorkerDied as death:
                 if self.stopped.is_set():
                     return
+                n_deaths += 1
+                if n_deaths == _MOST_DEATHS:  # not the tasks' fault: the other GPUs shall have this one
+                    self._again.append((book, task, builds))
+                    self._listener.step(f"a GPU is given up: {death}")
+                    break
+                self.n_left_out += 1
                 self._listener.step(f"{task.shape_key}: left out, {death}")
                 continue
+            n_deaths = 0
             seconds = time.perf_counter() - start
             if written is not None:
                 written.result()
             written = writer.submit(self._write, book, task, builds, timed, seconds)
         if written is not None:
             written.result()
+
+    def _items(self) -> Iterator[tuple[Book, Task, list[CompileResult]]]:
+        """What is compiled, then what other GPUs gave back."""
+        yield from iter(self._compiled.get, None)
+        while self._again:
+            yield self._again.popleft()
 
     def _write(self, book: Book, task: Task, builds: Sequence[CompileResult], timed: Timed, seconds: float) -> None:
         self._listener.step(book.write(task, builds, timed, seconds))

@@ -11,6 +11,7 @@ import io
 import multiprocessing
 import os
 import re
+import signal
 import subprocess
 import tempfile
 import time
@@ -117,6 +118,7 @@ class CompilePool:
         self._n_workers = n_workers or max(1, (os.cpu_count() or 2) - 1)
         self._deadline_s = deadline_s
         self._idle: list[_CompileWorker] = []
+        self._all: list[_CompileWorker] = []
         self._results: dict[Hashable, CompileResult] = {}
 
     def compile(
@@ -138,7 +140,7 @@ class CompilePool:
         while waiting or busy:
             while waiting and len(busy) < self._n_workers:
                 key, job = waiting.popitem()
-                worker = self._idle.pop() if self._idle else _CompileWorker()
+                worker = self._idle.pop() if self._idle else self._started()
                 worker.pipe.send((module_of(job[0].kernel), *job))
                 busy[worker.pipe] = worker, key, time.perf_counter()
             answered = wait(list(busy), timeout=1.0)
@@ -163,11 +165,16 @@ class CompilePool:
         return [results[key] for key in keys]
 
     def close(self) -> None:
-        """End the worker processes."""
-        for worker in self._idle:
+        """End the worker processes, busy ones too."""
+        for worker in self._all:
             worker.process.kill()
             worker.process.join()
         self._idle.clear()
+        self._all.clear()
+
+    def _started(self) -> _CompileWorker:
+        self._all.append(_CompileWorker())
+        return self._all[-1]
 
 
 class _CompileWorker:
@@ -180,6 +187,7 @@ class _CompileWorker:
 
 
 def _compile_forever(pipe: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
     while True:
         try:
             module, task, config = pipe.recv()

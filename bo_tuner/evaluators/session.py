@@ -17,7 +17,7 @@ from bo_tuner.evaluators.compiling import CannotRun, Compiled, compile_build
 from bo_tuner.evaluators.partial import stream_on_sms
 from bo_tuner.evaluators.timing import POLICY, Timer
 from bo_tuner.kernels import load_kernel
-from bo_tuner.kernels.program import Buffers, Build, Program
+from bo_tuner.kernels.program import Buffers, Build
 from bo_tuner.space import Config
 from bo_tuner.study import Status
 from bo_tuner.task import Device, Task, file_key, known_devices
@@ -60,20 +60,17 @@ class GpuSession:
         }
         return {"timing": {**POLICY, "tolerance": f"{TOLERANCE:g}"}, "software": software}
 
-    def open(self, task: Task, seed: int = 0, program: Program | None = None) -> None:
-        """Make inputs, output and reference of a task; those of the task before are freed.
-
-        ``program`` stands in for the kernel's own, to try variants of its source.
-        """
+    def open(self, task: Task) -> None:
+        """Make inputs, output and reference of a task; those of the task before are freed."""
         if self._task == task:
             return
         self._task, self._buffers, self._reference, self._difference = None, None, None, None
         torch.cuda.empty_cache()
         spec = load_kernel(task.kernel)
-        self._program = program or spec.program
+        self._program = spec.program
         self._launch_keys = frozenset(p.name for p in spec.space.parameters if p.launch)
         self._builds.clear()
-        self._buffers = self._program.buffers(task, seed, "cuda")
+        self._buffers = self._program.buffers(task, 0, "cuda")
         self._reference = self._program.reference(self._buffers)
         self._difference = torch.empty_like(self._reference)
         self._norm = float(torch.linalg.vector_norm(self._reference))

@@ -3,7 +3,8 @@
 What is timed is the kernel on the GPU, with a cold L2. Three things would spoil that and are kept out:
 
 * a launch from Python takes the CPU longer than a short kernel takes the GPU, so a batch is queued behind a delay on
-  the GPU that outlasts the queueing; a batch for which the delay ended too early is timed again behind a longer one;
+  the GPU that outlasts the queueing; a batch for which the delay ended too early is timed again behind a longer one,
+  five times at most;
 * what the call before left in the L2 cache, so the cache is overwritten before every reading;
 * drift of clocks and heat, so whatever will be compared is handed in together and read in the order given.
 
@@ -103,7 +104,7 @@ class Timer:
 
     def _wait(self, batch: _Queued, calls: Any, before: Any, after: Any) -> tuple[list[float], float]:
         """Readings of a batch, and the GPU time that it took in all; one that was late is queued again by itself."""
-        for _ in range(3):
+        for _ in range(5):
             if batch.in_time:
                 break
             torch.cuda.synchronize()

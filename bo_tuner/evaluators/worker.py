@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -162,7 +163,7 @@ class GpuWorker:
                 else:
                     raise value
             why = f"no sign of life for {self._patience_s:.0f} s"
-        except (EOFError, BrokenPipeError, ConnectionResetError):
+        except (EOFError, OSError):  # a message that breaks off is an OSError
             why = "the timing process died"
         self._kill()
         raise WorkerDied(positions, why)
@@ -181,6 +182,7 @@ def _visible(gpu: int) -> str:
 
 def _see_and_serve(visible: str | None, serve: Serve, pipe: Connection, n_sms: int | None, parent: int) -> None:
     """Child's side: choose the GPU, which must come before anything here asks CUDA, then answer calls."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
     if visible is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = visible
     serve(pipe, n_sms, parent)

@@ -138,7 +138,8 @@ def _no_pack(columns: Columns, task: Task) -> NDArray[np.bool_]:
     group = task.shape["heads"] // task.shape["kv_heads"]
     empty = queries > max(16, next_power_of_two(task.shape["seq"]))
     odd = (group % columns["pack"] != 0) | (columns["block_m"] < 64) | (queries < 16) | empty
-    return packed & (odd | (columns["max_registers"] < NO_CAP))
+    far = columns["pack"].astype(np.int64) * task.shape["seq"] * task.shape["head_dim"] >= _MAX_BLOCKS  # 32-bit offsets
+    return packed & (odd | far | (columns["max_registers"] < NO_CAP))
 
 
 def _useless_cap(columns: Columns, task: Task) -> NDArray[np.bool_]:

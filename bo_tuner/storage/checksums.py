@@ -21,11 +21,16 @@ def check_sums(path: Path) -> int:
         the number of files.
 
     Raises:
-        UserError: a file is missing, differs from the list, or is a Parquet file that is not listed.
+        UserError: the list cannot be read; a file is missing, differs from it, or is a Parquet file that is not listed.
     """
     root = path.resolve().parent.parent
-    lines = [line.split(maxsplit=1) for line in path.read_text(encoding="utf-8").splitlines() if line]
-    listed = {name: digest for digest, name in lines}
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    listed = {}
+    for number, line in enumerate(lines, start=1):
+        digest, _, name = line.partition(" ")
+        if len(digest) != 64 or not name.strip():
+            raise UserError(f"{path}: line {number}: {line[:40]!r} is not a SHA-256 and a file's path")
+        listed[name.strip()] = digest
     for name, digest in listed.items():
         file = root / name.lstrip("*")
         if not file.is_file():

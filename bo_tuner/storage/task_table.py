@@ -30,7 +30,7 @@ class TaskTable:
         reading_us: the recorded screening reading, what a replayed trial sees; NaN unless correct.
         final_us: the time that judges; NaN unless correct.
         n_final: number of interleaved final readings, 0 for a config that was no finalist.
-        compile_s: compile time.
+        compile_s: compile time, 0 where it is not known.
         library: name of the fastest library baseline, empty if none ran.
         library_us: its time, NaN if none ran.
         facts: the whole row of the task file.

@@ -24,7 +24,7 @@ from bo_tuner.evaluators.exhaustive import Baseline, Row
 from bo_tuner.evaluators.worker import WorkerDied
 from bo_tuner.kernels import load_kernel
 from bo_tuner.space import Config
-from bo_tuner.storage.schema import device_to_json
+from bo_tuner.storage.schema import device_to_json, tasks_path
 from bo_tuner.storage.tables import check_tables, read_frames, read_metadata, read_tables, write_tables
 from bo_tuner.study import Status
 from bo_tuner.task import Device, Task, device_named
@@ -186,6 +186,72 @@ def test_kill_9_loses_nothing_that_was_written(tmp_path: Path) -> None:
     assert check_tables(path, SPEC).startswith("40 tasks")
     assert not {f"{name}.parquet" for name in StandInWorker.tasks} & written
     assert len(StandInWorker.tasks) == 40 - len(written)
+
+
+def test_a_run_killed_while_it_merges_goes_on_to_a_whole_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    collect(SPEC, [Draw(1, 1)], tmp_path)
+    write = book.write_tables
+
+    def tasks_alone(path: Path, *rest: Any) -> None:
+        if path.parent.name.endswith(".parts"):
+            return write(path, *rest)
+        write(tmp_path / "aside" / path.name, *rest)
+        tasks_path(tmp_path / "aside" / path.name).replace(tasks_path(path))
+        raise KeyboardInterrupt
+
+    def refuse(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for n_shapes, name, killed in ((2, "write_tables", tasks_alone), (3, "shutil.rmtree", refuse)):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(f"bo_tuner.book.{name}", killed)
+            collect(SPEC, [Draw(n_shapes, 1)], tmp_path)
+        (path,) = collect(SPEC, [Draw(n_shapes, 1)], tmp_path)
+        assert check_tables(path, SPEC).startswith(f"{n_shapes} tasks")
+        assert not path.with_suffix(".parts").exists()
+    assert len(StandInWorker.tasks) == 3
+
+
+def test_leftovers_of_a_killed_writer_do_not_stay(tmp_path: Path) -> None:
+    parts = tmp_path / "attention" / "nvidia_h200" / "train.parts"
+    parts.mkdir(parents=True)
+    (parts / "x.parquet.1.tmp").touch()
+    (parts / "x_tasks.parquet").touch()
+    (path,) = collect(SPEC, [Draw(1, 1)], tmp_path)
+    assert check_tables(path, SPEC).startswith("1 tasks")
+    assert not parts.exists()
+
+
+def test_a_broken_gpu_is_given_up_and_leaves_its_tasks_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = threading.Event()
+
+    class SecondBreaks(StandInWorker):
+        def time_all(self, task: Task, configs: Sequence[Config]) -> Any:
+            if self.gpu == 1:
+                broken.set()
+                raise WorkerDied([], "the GPU has fallen off the bus")
+            assert broken.wait(PATIENCE_S)
+            time.sleep(0.05)
+            return super().time_all(task, configs)
+
+    monkeypatch.setattr(module, "GpuWorker", SecondBreaks)
+    heard = Heard()
+    (path,) = collect(SPEC, [Draw(8, 1)], tmp_path, listener=heard, n_gpus=2)
+    assert check_tables(path, SPEC).startswith("7 tasks")
+    assert sum("given up" in note for note in heard.notes) == 1
+    assert heard.notes[-1].startswith("1 shapes were left out")
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def stage(self, name: str, total: int) -> None: ...
+
+    def step(self, note: str) -> None:
+        self.notes.append(note)
 
 
 def test_a_half_written_part_is_recorded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

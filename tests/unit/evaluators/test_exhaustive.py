@@ -104,6 +104,14 @@ def test_a_config_that_is_not_read_again_is_no_finalist_by_the_clock_of_an_earli
         assert np.median(row.readings_us) == pytest.approx(1.1 * time, rel=0.04)
 
 
+def test_the_library_is_no_configs_fault() -> None:
+    touched: list[list[int]] = []
+    _run([10, 11], alive=touched.append)
+    last_but_two, finalists, last = touched[-3:]
+    assert last_but_two == last == []
+    assert 0 in finalists
+
+
 def test_records_of_failed_rows_have_no_time() -> None:
     (record,) = records_of([Row(Status.COMPILE, message="no")])
     assert record["final_us"] is record["screening_us"] is None

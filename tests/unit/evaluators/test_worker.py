@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
@@ -72,9 +73,16 @@ def _dies_at_once(pipe: Connection, n_sms: int | None, parent: int) -> None:
     os._exit(1)
 
 
-def test_a_child_that_cannot_start_is_an_error_not_a_loop() -> None:
+def _dies_in_the_middle_of_a_word(pipe: Connection, n_sms: int | None, parent: int) -> None:
+    pipe.recv()
+    os.write(pipe.fileno(), struct.pack("!i", 100) + b"abc")
+    os._exit(1)
+
+
+@pytest.mark.parametrize("serve", [_dies_at_once, _dies_in_the_middle_of_a_word])
+def test_a_child_that_cannot_start_is_an_error_not_a_loop(serve: worker.Serve) -> None:
     with pytest.raises(UserError, match="GPU: cannot be used"):
-        _ = GpuWorker(serve=_dies_at_once).device
+        _ = GpuWorker(serve=serve).device
 
 
 def _hangs_and_says_so(pipe: Connection, n_sms: int | None, parent: int) -> None:

@@ -28,6 +28,15 @@ def test_files_as_listed_are_counted(listed: Path) -> None:
     assert check_sums(listed) == 2
 
 
+def test_a_list_that_cannot_be_read_is_told_by_its_line(listed: Path) -> None:
+    listed.write_bytes(b"abc\n")
+    with pytest.raises(UserError, match="line 1: 'abc' is not"):
+        check_sums(listed)
+    listed.write_bytes(b"\xff" * 64 + b"  x\n")
+    with pytest.raises(UserError, match="x: there is no such file"):
+        check_sums(listed)
+
+
 def test_a_changed_a_missing_and_an_unlisted_file_are_named(listed: Path) -> None:
     file = listed.parent / "toy" / "train.parquet"
     file.write_bytes(b"else")
