@@ -143,8 +143,8 @@ class Book:
 
     def _files(self) -> list[Path]:
         """The split's table and the parts that are whole: those that have both their files."""
-        files = [self.path, *sorted(self._parts.glob("*.parquet"))]
-        return [file for file in files if file.exists() and tasks_path(file).exists()]
+        parts = [part for part in sorted(self._parts.glob("*.parquet")) if tasks_path(part).exists()]
+        return [self.path, *parts] if self.path.exists() else parts
 
 
 def without_measured_facts(device: Device) -> Device:

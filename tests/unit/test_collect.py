@@ -212,6 +212,15 @@ def test_a_run_killed_while_it_merges_goes_on_to_a_whole_table(tmp_path: Path, m
     assert len(StandInWorker.tasks) == 3
 
 
+def test_a_table_without_its_task_file_is_not_overwritten(tmp_path: Path) -> None:
+    (path,) = collect(SPEC, [Draw(1, 1)], tmp_path)
+    tasks_path(path).unlink()
+    kept = path.read_bytes()
+    with pytest.raises(UserError, match=r"train_tasks\.parquet: there is no such file"):
+        collect(SPEC, [Draw(2, 1)], tmp_path)
+    assert path.read_bytes() == kept
+
+
 def test_leftovers_of_a_killed_writer_do_not_stay(tmp_path: Path) -> None:
     parts = tmp_path / "attention" / "nvidia_h200" / "train.parts"
     parts.mkdir(parents=True)
