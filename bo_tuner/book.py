@@ -154,11 +154,12 @@ def without_measured_facts(device: Device) -> Device:
 
 def _histories(files: Sequence[Path]) -> dict[str, str]:
     """Timing policy and versions of a table that was recorded on several occasions: a list where they differ."""
+    found = [read_metadata(path) for path in files]
     merged = {}
     for name in ("timing_policy", "versions"):
         entries: list[Any] = []
-        for path in files:
-            entry = json.loads(read_metadata(path)[name])
+        for metadata in found:
+            entry = json.loads(metadata[name])
             entries += [one for one in (entry if isinstance(entry, list) else [entry]) if one not in entries]
         merged[name] = json.dumps(entries[0] if len(entries) == 1 else entries)
     return merged

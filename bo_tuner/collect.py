@@ -136,7 +136,7 @@ class _Recording:
         self._compiled: SimpleQueue[tuple[Book, Task, list[CompileResult]] | None] = SimpleQueue()
         self._again: deque[tuple[Book, Task, list[CompileResult]]] = deque()
         self._timing = False
-        self.n_left_out = 0
+        self._n_written = 0
         self.stopped = threading.Event()
 
     def compile(self, compilers: CompilePool, n_gpus: int) -> None:
@@ -163,11 +163,8 @@ class _Recording:
                 self._compiled.put(None)
 
     def say_what_is_missing(self) -> None:
-        """Tell how many tasks were left out, if any were."""
-        while not self._compiled.empty():  # no GPU was left for these
-            if (item := self._compiled.get()) is not None:
-                self._again.append(item)
-        if n := self.n_left_out + len(self._again):
+        """Tell how many tasks were left out, if any were, once the GPUs are done."""
+        if n := len(self._todo) - self._n_written:
             self._listener.step(f"{n} shapes were left out; the same command again tries them again")
 
     def _hear(self, result: CompileResult) -> None:
@@ -201,7 +198,6 @@ class _Recording:
                     self._again.append((book, task, builds))
                     self._listener.step(f"a GPU is given up: {death}")
                     break
-                self.n_left_out += 1
                 self._listener.step(f"{task.shape_key}: left out, {death}")
                 continue
             n_deaths = 0
@@ -219,4 +215,6 @@ class _Recording:
             yield self._again.popleft()
 
     def _write(self, book: Book, task: Task, builds: Sequence[CompileResult], timed: Timed, seconds: float) -> None:
-        self._listener.step(book.write(task, builds, timed, seconds))
+        note = book.write(task, builds, timed, seconds)
+        self._n_written += 1
+        self._listener.step(note)

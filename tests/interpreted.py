@@ -1,12 +1,11 @@
 """Run configs of a kernel in Triton's interpreter, in a process of its own: ``TRITON_INTERPRET`` acts at import.
 
-``python -m tests.interpreted KERNEL CASES PROGRAM N_SMS`` reads [[shape, config], …] as JSON and prints the relative
-error of each.
+``python -m tests.interpreted KERNEL CASES N_SMS`` reads [[shape, config], …] as JSON and prints the relative error of
+each.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
@@ -18,32 +17,35 @@ from typing import Any
 N_SMS = 3  # few, so that small problems fill the chip and the persistent schedule has more than one round
 
 
-def relative_errors(
-    kernel: str, cases: Sequence[tuple[Mapping[str, int], Mapping[str, Any]]], program: str = "", n_sms: int = N_SMS
-) -> list[float]:
-    """‖out − ref‖ / ‖ref‖ of each (shape, config), outputs poisoned with NaN and launched twice.
+#: (shape, config)
+Case = tuple[Mapping[str, int], Mapping[str, Any]]
 
-    ``program`` names a module whose PROGRAM stands in for the kernel's own; its configs need not be in the space.
-    """
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    command = [sys.executable, "-m", "tests.interpreted", kernel, json.dumps(cases), program, str(n_sms)]
-    root = Path(__file__).parent.parent
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root, check=False)
-    assert done.returncode == 0, done.stderr
-    errors: list[float] = json.loads(done.stdout.splitlines()[-1])
+
+def relative_errors(kernel: str, cases: Sequence[Case], n_sms: int = N_SMS) -> list[float]:
+    """‖out − ref‖ / ‖ref‖ of each case, outputs poisoned with NaN and launched twice."""
+    errors: list[float] = in_interpreter("-m", "tests.interpreted", kernel, json.dumps(cases), str(n_sms))
     return errors
 
 
-def _main(kernel: str, cases: str, program_module: str, n_sms: str) -> None:
+def in_interpreter(*arguments: str) -> Any:
+    """The JSON that a Python process with these arguments prints on its last line, Triton interpreting in it."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    command, root = [sys.executable, *arguments], Path(__file__).parent.parent
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _main(kernel: str, cases: str, n_sms: str) -> None:
     from bo_tuner.kernels import load_kernel
     from bo_tuner.task import device_named
 
     spec, device = load_kernel(kernel), device_named("nvidia_h200").with_sms(int(n_sms))
-    program = importlib.import_module(program_module).PROGRAM if program_module else spec.program
+    program = spec.program
     errors = []
     for shape, config in json.loads(cases):
         task = spec.task(shape, device)
-        reason = None if program_module else spec.space.why_invalid(config, task)
+        reason = spec.space.why_invalid(config, task)
         assert reason is None, (shape, config, reason)
         buffers = program.buffers(task, 0, "cpu")
         reference = program.reference(buffers)

@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
+from bo_tuner.analysis.table_facts import SHORT_US
+
 #: Upper ends, in µs of the best final time, of the classes that noise is reported by: scatter falls as kernels grow.
-TIME_CLASSES = (15.0, 100.0, 500.0, np.inf)
+TIME_CLASSES = (SHORT_US, 100.0, 500.0, np.inf)
 
 
 def time_class(best_us: float) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-#: Shapes with a best final time below this are short; the first of the classes that noise is reported by ends there.
+#: Shapes with a best final time, in µs, below this are short.
 SHORT_US = 15.0
 #: A shape is slow when the library needs less than this share of the best config's time.
 SLOW = 0.85

@@ -47,7 +47,7 @@ def table_paths(root: Path, spec: KernelSpec, device: str | None, split: str) ->
     """
     from bo_tuner.storage.tables import find_tables
 
-    paths = [path for path in find_tables(root, spec.name, device, split) if not path.stem.endswith("_tasks")]
+    paths = find_tables(root, spec.name, device, split)
     recorded = sorted({path.parent.name for path in paths})
     if len(recorded) > 1:
         if DEFAULT_DEVICE not in recorded:
@@ -66,10 +66,12 @@ def table_files(given: Sequence[Path], repeats: bool = True) -> list[Path]:
     Raises:
         UserError: a folder holds none.
     """
+    from bo_tuner.storage.schema import is_task_file
+
     found: dict[Path, None] = {}
     for path in given:
         below = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
-        files = [file for file in below if not file.stem.endswith("_tasks")]
+        files = [file for file in below if not is_task_file(file)]
         files = [file for file in files if repeats or REPEAT not in file.parts[len(path.parts) :]]
         if not files:
             raise UserError(f"PATH: {path} holds no table file (*.parquet)")

@@ -105,6 +105,10 @@ def _registers(columns: Columns, task: Task) -> NDArray[np.float64]:
     return np.where(_warp_group(columns, task), grouped, 40 + 2.2 * (output + score))
 
 
+def _has_order(columns: Columns, task: Task) -> NDArray[np.bool_]:
+    return np.asarray(_n_tiles(columns, task) > 1)
+
+
 _PARAMETERS = (
     power_of_two("block_m", 16, 128),
     power_of_two("block_n", 32, 128),
@@ -113,14 +117,8 @@ _PARAMETERS = (
     categorical("loader", ("pointer", "tma")),
     power_of_two("pack", 1, 4),
     integer("max_registers", (96, 128, 168, NO_CAP)),
-    categorical(
-        "order",
-        ("ascending", "longest_first"),
-        launch=True,
-        active=lambda c, t: _n_tiles(c, t) > 1,
-        neutral="ascending",
-    ),
-    logarithmic("band", (1, 2, 4, 8, 16, 32, _ALL), launch=True, active=lambda c, t: _n_tiles(c, t) > 1, neutral=1),
+    categorical("order", ("ascending", "longest_first"), launch=True, active=_has_order, neutral="ascending"),
+    logarithmic("band", (1, 2, 4, 8, 16, 32, _ALL), launch=True, active=_has_order, neutral=1),
 )
 
 
@@ -173,10 +171,7 @@ _RULES = (
         "tma needs a device of compute capability 9.0 or more",
         lambda c, t: (c["loader"] == "tma") & (t.device.capability < (9, 0)),
     ),
-    Rule(
-        "pointer too slow: where tma is, up to 1024 tokens and 2 stages",
-        _pointer_is_slow,
-    ),
+    Rule("pointer too slow: where tma is, up to 1024 tokens and 2 stages", _pointer_is_slow),
     # At 192 the assembler spills up to 264 bytes a thread, above it 500 to 4,700.
     Rule("over 192 accumulator registers a thread", lambda c, t: np.add(*_accumulators(c, t)) > 192),
     Rule("block_m too thin: under 64 though there are over 128 tokens", _too_thin),

@@ -68,7 +68,7 @@ class BayesianSearcher:
     def expected_gain(self) -> float:
         """Share of the best time so far that the next trial is expected to save: its expected improvement.
 
-        Infinite before a trial is correct, while trials are drawn at random, and when nothing is left to try 0.
+        Infinite before a trial is correct and while trials are drawn at random; 0 when nothing is left to try.
         """
         if not self._speeds() or len(self.trials) < len(self._random):
             return math.inf

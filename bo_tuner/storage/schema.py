@@ -66,6 +66,11 @@ def tasks_path(path: Path) -> Path:
     return path.with_name(f"{path.stem}_tasks.parquet")
 
 
+def is_task_file(path: Path) -> bool:
+    """Whether a file is the task file of a table rather than a table."""
+    return path.stem.endswith("_tasks")
+
+
 def device_to_json(device: Device) -> str:
     """The device's facts as the file metadata keeps them."""
     return json.dumps(asdict(device))

@@ -21,7 +21,15 @@ from bo_tuner.errors import UserError
 from bo_tuner.kernels.spec import KernelSpec
 from bo_tuner.space import config_key
 from bo_tuner.storage.alignment import config_codes, find_codes, pool_codes, space_fingerprint
-from bo_tuner.storage.schema import METADATA, SCHEMA_VERSION, device_from_json, row_schema, task_schema, tasks_path
+from bo_tuner.storage.schema import (
+    METADATA,
+    SCHEMA_VERSION,
+    device_from_json,
+    is_task_file,
+    row_schema,
+    task_schema,
+    tasks_path,
+)
 from bo_tuner.storage.task_table import TaskTable
 from bo_tuner.study import Status
 from bo_tuner.task import Task, file_key
@@ -36,10 +44,10 @@ def find_tables(root: Path | str, kernel: str, device: str | None = None, split:
         UserError: there is none.
     """
     pattern = f"{kernel}/{file_key(device) if device else '*'}/{split}.parquet"
-    paths = sorted(path for path in Path(root).glob(pattern) if not path.stem.endswith("_tasks"))
+    paths = sorted(path for path in Path(root).glob(pattern) if not is_task_file(path))
     if not paths:
-        found = sorted(str(path.relative_to(root)) for path in Path(root).glob("*/*/*.parquet"))
-        there = ", ".join(path for path in found if not path.endswith("_tasks.parquet")) or "none at all"
+        found = sorted(path for path in Path(root).glob("*/*/*.parquet") if not is_task_file(path))
+        there = ", ".join(str(path.relative_to(root)) for path in found) or "none at all"
         raise UserError(f"data: no table {Path(root) / pattern}; there is {there}")
     return paths
 
@@ -166,7 +174,7 @@ def check_tables(path: Path | str, spec: KernelSpec) -> str:
             raise UserError(f"{where}: n_final_readings: the best config was not re-timed")
     shapes = {tuple(table.task.shape.values()): table.task.shape_key for table in tables}
     for other in sorted(path.parent.glob("*.parquet")):
-        if other != path and not other.stem.endswith("_tasks"):
+        if other != path and not is_task_file(other):
             tasks = _read(tasks_path(other), task_schema(spec))
             for shape in zip(*(tasks[key].to_pylist() for key in spec.shape_keys), strict=True):
                 if shape in shapes:

@@ -15,6 +15,7 @@ from bo_tuner.collect import Draw, collect
 from bo_tuner.evaluators.live import LiveEvaluator, gpu_is_there
 from bo_tuner.evaluators.worker import GpuWorker
 from bo_tuner.kernels import load_kernel
+from bo_tuner.storage.schema import is_task_file
 from bo_tuner.storage.tables import check_tables
 from bo_tuner.study import Status
 
@@ -85,4 +86,4 @@ def test_a_killed_recording_goes_on_with_nothing_lost(tmp_path: Path) -> None:
 
 
 def _parts(folder: Path) -> list[Path]:
-    return [file for file in folder.rglob("seed7.parts/*.parquet") if not file.stem.endswith("_tasks")]
+    return [file for file in folder.rglob("seed7.parts/*.parquet") if not is_task_file(file)]

@@ -24,7 +24,7 @@ from bo_tuner.evaluators.exhaustive import Baseline, Row
 from bo_tuner.evaluators.worker import WorkerDied
 from bo_tuner.kernels import load_kernel
 from bo_tuner.space import Config
-from bo_tuner.storage.schema import device_to_json, tasks_path
+from bo_tuner.storage.schema import device_to_json, is_task_file, tasks_path
 from bo_tuner.storage.tables import check_tables, read_frames, read_metadata, read_tables, write_tables
 from bo_tuner.study import Status
 from bo_tuner.task import Device, Task, device_named
@@ -180,7 +180,7 @@ def test_kill_9_loses_nothing_that_was_written(tmp_path: Path) -> None:
         time.sleep(0.02)
     recorder.kill()
     recorder.wait()
-    written = {file.name for file in parts.glob("*.parquet") if not file.stem.endswith("_tasks")}
+    written = {file.name for file in parts.glob("*.parquet") if not is_task_file(file)}
     assert 0 < len(written) < 40
     (path,) = collect(SPEC, [Draw(40, 1)], tmp_path)
     assert check_tables(path, SPEC).startswith("40 tasks")
@@ -267,7 +267,7 @@ def test_a_half_written_part_is_recorded_again(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(StandInWorker, "n_tasks", 1)
     with pytest.raises(KeyboardInterrupt):
         collect(SPEC, [Draw(2, 1)], tmp_path)
-    (part,) = [file for file in tmp_path.rglob("*.parquet") if not file.stem.endswith("_tasks")]
+    (part,) = [file for file in tmp_path.rglob("*.parquet") if not is_task_file(file)]
     part.unlink()  # killed between the two files of a part: the task file is there, the table is not
     monkeypatch.setattr(StandInWorker, "n_tasks", 10**9)
     (path,) = collect(SPEC, [Draw(2, 1)], tmp_path)

@@ -7,12 +7,11 @@ two, and so on, and prints where each further one begins to write and how many e
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+from tests.interpreted import Case, in_interpreter
 
 
 def gemm_order(n_m: int, n_n: int, raster: str, group: int) -> list[tuple[int, int]]:
@@ -24,28 +23,17 @@ def gemm_order(n_m: int, n_n: int, raster: str, group: int) -> list[tuple[int, i
 
 def attention_order(n_packs: int, n_tiles: int, order: str, band: int) -> list[tuple[int, int]]:
     """(pack of heads, tile) of every block: bands of packs, each walked from the first tile to the last or back."""
-    tiles = range(n_tiles) if order == "ascending" else reversed(range(n_tiles))
-    walked = list(tiles)
-    return [(pack, tile) for packs in _bands(n_packs, band) for tile in walked for pack in packs]
+    tiles = range(n_tiles)[:: 1 if order == "ascending" else -1]
+    return [(pack, tile) for packs in _bands(n_packs, band) for tile in tiles for pack in packs]
 
 
 def _bands(n: int, width: int) -> Iterator[range]:
     return (range(first, min(first + width, n)) for first in range(0, n, width))
 
 
-def first_written(kernel: str, cases: Sequence[tuple[Mapping[str, int], Mapping[str, Any]]]) -> list[list[Any]]:
+def first_written(kernel: str, cases: Sequence[Case]) -> list[list[Any]]:
     """Of each case, for program after program, [first element that it writes, how many it writes]."""
-    command = [sys.executable, "-m", "tests.unit.kernels.visiting", kernel, json.dumps(cases)]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        cwd=Path(__file__).parents[3],
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    seen: list[list[Any]] = json.loads(done.stdout.splitlines()[-1])
+    seen: list[list[Any]] = in_interpreter("-m", "tests.unit.kernels.visiting", kernel, json.dumps(cases))
     return seen
 
 

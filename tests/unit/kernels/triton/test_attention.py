@@ -6,9 +6,6 @@ The interpreter is chosen when Triton is imported, so those runs have a process 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,6 +14,7 @@ from bo_tuner.evaluators.compiling import compile_build, resource_usage
 from bo_tuner.kernels.attention import NO_CAP, AttentionSpec
 from bo_tuner.space import Config
 from bo_tuner.task import Device, Task, device_named
+from tests.interpreted import in_interpreter
 from tests.unit.kernels.visiting import attention_order, first_written
 
 SPEC = AttentionSpec()
@@ -32,6 +30,7 @@ from bo_tuner.task import device_named
 
 spec, h200 = AttentionSpec(), device_named("nvidia_h200")
 torch.set_num_threads(1)
+errors = []
 for shape, config, poison in json.loads(sys.argv[1]):
     task = spec.task(shape, h200)
     reason = spec.space.why_invalid(config, task)
@@ -48,7 +47,8 @@ for shape, config, poison in json.loads(sys.argv[1]):
     build.function[launch.grid](*launch.args, num_warps=build.num_warps, num_stages=build.num_stages)
     out = buffers.output.float()
     out = out[0, : len(right)] if poison else out
-    print(float((out - right).norm() / right.norm()))
+    errors.append(float((out - right).norm() / right.norm()))
+print(json.dumps(errors))
 """
 
 
@@ -108,14 +108,7 @@ CASES = [
 
 
 def test_right_in_the_interpreter() -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", INTERPRET, json.dumps(CASES)],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
-    errors = [float(line) for line in result.stdout.splitlines()]
+    errors = in_interpreter("-c", INTERPRET, json.dumps(CASES))
     assert len(errors) == len(CASES)
     for (shape, config, _), error in zip(CASES, errors, strict=True):
         assert error < TOLERANCE, (shape, config, error)
