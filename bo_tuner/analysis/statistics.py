@@ -1,8 +1,9 @@
-"""Intervals. Tasks are the sample; seeds only make a task's own mean more certain."""
+"""Intervals, and how often they hold. Tasks are the sample; seeds only make a task's own mean more certain."""
 
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 
@@ -47,3 +48,25 @@ def mean_interval(values: NDArray[np.float64], rng: np.random.Generator, *, leve
         return float(values.mean()), float(values.mean())
     interval = stats.bootstrap((values,), np.mean, confidence_level=level, rng=rng).confidence_interval
     return float(interval.low), float(interval.high)
+
+
+def coverage(frame: pd.DataFrame) -> pd.DataFrame:
+    """How often predicted bounds held, and whether predicted means were right.
+
+    Args:
+        frame: one row a prediction, of one run a task: ``trial`` (number of trials), ``predicted`` (mean), ``bound``
+            (upper end) and ``true``, all three in the same unit.
+
+    Returns:
+        One row a number of trials, indexed by ``trial``: ``n``, ``covered`` (share of rows with true ≤ bound), its
+        95 % Wilson interval ``low`` and ``high``, and the means of ``predicted``, ``bound`` and ``true``.
+    """
+    from scipy import stats
+
+    rows = []
+    for trial, group in frame.groupby("trial"):
+        n_held = int((group["true"] <= group["bound"]).sum())
+        low, high = stats.binomtest(n_held, len(group)).proportion_ci(method="wilson")
+        counts = {"trial": trial, "n": len(group), "covered": n_held / len(group), "low": low, "high": high}
+        rows.append(counts | group[["predicted", "bound", "true"]].mean().to_dict())
+    return pd.DataFrame(rows).set_index("trial")

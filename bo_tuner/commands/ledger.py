@@ -12,7 +12,7 @@ from bo_tuner.space import config_key
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from bo_tuner.study import Study, Trial
+    from bo_tuner.study import Distance, Study, Trial
 
 
 class Progress:
@@ -63,6 +63,13 @@ def config_text(trial: Trial) -> str:
     return config_key(trial.config).replace(",", " ")
 
 
+def distance_text(distance: Distance) -> str:
+    """How far the chosen config is thought to be from the best, in words."""
+    expected = f"{distance.mean:.1%} slower than the best of all {distance.n_configs:,} configs is expected"
+    bound = f"with 95 % chance less than {distance.high:.1%}"
+    return f"{expected}, {bound}" + ("" if distance.calibrated else " (not calibrated: the prior lacks what it takes)")
+
+
 def microseconds(value: float) -> str:
     """A time, or a dash where there is none."""
     if not math.isfinite(value):
@@ -95,6 +102,8 @@ def print_study(study: Study, record: Mapping[str, Any], *, quiet: bool) -> None
         final, fastest = microseconds(record["final_us"]), microseconds(record["table_best_us"])
         share = f"{record['efficiency']:.1%} of the best of all {record['n_configs']:,} configs"
         line("efficiency", f"{share} (final times {final} and {fastest})")
+    if (distance := study.distance) is not None:
+        line("distance", distance_text(distance))
     for library, time_us in record["baselines_us"].items():
         line("library", f"{library}: {microseconds(time_us)}")
     if not quiet:

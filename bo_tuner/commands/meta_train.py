@@ -21,6 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read the tables, train and save."""
     from bo_tuner.commands.locate import tables_root
     from bo_tuner.commands.screen import console
+    from bo_tuner.searchers.calibration import calibrate_distance
     from bo_tuner.storage.tables import find_tables, read_tables
     from bo_tuner.surrogates.meta_gp import MetaGP
 
@@ -33,6 +34,12 @@ def run(arguments: argparse.Namespace) -> int:
     devices = sorted({table.task.device.key for table in tables})
     n_configs = sum(map(len, tables))
     screen.print(f"{len(tables)} shapes, {n_configs:,} timed configs, of {', '.join(devices)}", highlight=False)
-    MetaGP().meta_fit(tables, spec, lambda what, share: screen.print(f"{what} {share:.0%}", highlight=False)).save(out)
+
+    def progress(what: str, share: float) -> None:
+        screen.print(f"{what} {share:.0%}", highlight=False)
+
+    surrogate = MetaGP().meta_fit(tables, spec, progress)
+    calibrate_distance(surrogate, tables, progress=progress)
+    surrogate.save(out)
     screen.print(f"wrote {out}", highlight=False, soft_wrap=True)
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ def study_record(
         table: what was replayed; adds how good the chosen config is. ``efficiency`` is the table's best final time
             over the chosen config's final time.
         baselines_us: times of library calls, from a live run.
+
+    ``distance`` holds shares of the chosen config's time, see :class:`~bo_tuner.study.Distance`; null where the method
+    cannot tell.
     """
     record: dict[str, Any] = {
         "kernel": study.task.kernel,
@@ -33,6 +37,7 @@ def study_record(
         "compile_s": sum(trial.measurement.compile_s for trial in study.trials),
         "ask_s": sum(trial.ask_s for trial in study.trials),
         "best": None if study.best is None else _trial_record(study.best),
+        "distance": None if study.distance is None else asdict(study.distance),
         "trials": [_trial_record(trial) for trial in study.trials],
     }
     if table is not None:

@@ -146,7 +146,7 @@ def _search(
     from bo_tuner.commands.ledger import Progress
     from bo_tuner.searchers import make_searcher
     from bo_tuner.study import Study
-    from bo_tuner.tuner import tune
+    from bo_tuner.tuner import assess, tune
 
     method, seed = arguments.method, arguments.seed
     searcher = make_searcher(method, spec, task, seed=seed, prior=prior)
@@ -155,10 +155,10 @@ def _search(
     try:
         study = tune(task, searcher, evaluator, arguments.trials, callbacks=[progress], **how)
     except KeyboardInterrupt:
-        return Study(task, method, seed, tuple(progress.trials)), True
+        return assess(Study(task, method, seed, tuple(progress.trials)), searcher), True
     finally:
         progress.stop()
-    return study, False
+    return assess(study, searcher), False
 
 
 def _report(

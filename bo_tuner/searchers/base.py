@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from bo_tuner.space import Config
-from bo_tuner.study import Trial
+from bo_tuner.study import Distance, Trial
 
 
 class SpaceExhausted(Exception):
@@ -34,4 +34,13 @@ class Foresighted(Protocol):
 
     def expected_gain(self) -> float:
         """Share of the best time so far that the next trial is expected to save; infinite before one is correct."""
+        ...
+
+
+@runtime_checkable
+class SelfAssessing(Protocol):
+    """A searcher that knows how sure it is."""
+
+    def expected_distance(self, config: Config) -> Distance | None:
+        """How far a tried config is thought to be from the best of all; None where that cannot be told."""
         ...

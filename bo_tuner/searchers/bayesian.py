@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from bo_tuner.acquisition import check_acquisition, choose, score
 from bo_tuner.searchers.base import SpaceExhausted
 from bo_tuner.space import Config, Pool
-from bo_tuner.study import Status, Trial
-from bo_tuner.surrogates.base import Surrogate
-from bo_tuner.surrogates.pool_model import pool_inputs
+from bo_tuner.study import Distance, Status, Trial
+from bo_tuner.surrogates.base import Calibrated, Surrogate
+from bo_tuner.surrogates.distance import distance_to_best
+from bo_tuner.surrogates.pool_model import PoolGP, pool_inputs
 
 #: Failures of the compiled kernel itself; configs that share it fail too.
 _COMPILED_FAILURES = {Status.COMPILE, Status.CONSTRAINTS, Status.RUNTIME, Status.CORRECTNESS}
@@ -74,6 +75,21 @@ class BayesianSearcher:
             return math.inf
         return 0.0 if self.tried.all() else float(self._scores("ei")[self._allowed()].max())
 
+    def expected_distance(self, config: Config) -> Distance | None:
+        """How far a config is thought to be from the best of all, after the trials so far.
+
+        Calibrated where the surrogate has learned how; None before a trial is correct, and for a surrogate whose
+        model is none of a pool's.
+        """
+        if not self._speeds() or not isinstance(model := self._fitted(), PoolGP):
+            return None
+        fails = [self.pool.index(trial.config) for trial in self.trials if not trial.measurement.ok]
+        excluded = self.doubtful & ~self.tried
+        excluded[fails] = True
+        told = distance_to_best(model, self.pool.index(config), excluded, self.seed)
+        factors = self.surrogate.distance_factors if isinstance(self.surrogate, Calibrated) else None
+        return told if factors is None else factors.apply(told, len(self.trials))
+
     def _allowed(self) -> NDArray[np.bool_]:
         """Rows that may be tried next: those not tried, and of these the doubtful ones last."""
         allowed = ~self.tried
@@ -85,10 +101,13 @@ class BayesianSearcher:
         return [-math.log(trial.measurement.time_us) for trial in self.trials if trial.measurement.ok]
 
     def _scores(self, acquisition: str) -> NDArray[np.float64]:
+        seed = self.seed * 10_007 + len(self.trials)
+        return score(acquisition, self._fitted(), self._inputs, max(self._speeds()), seed)
+
+    def _fitted(self) -> Any:
         if self._model is None:
             self._model = self.surrogate.fit(self.pool, self.trials)
-        seed = self.seed * 10_007 + len(self.trials)
-        return score(acquisition, self._model, self._inputs, max(self._speeds()), seed)
+        return self._model
 
     def tell(self, trial: Trial) -> None:
         """Take note of a trial."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from botorch.models.model import Model
 
     from bo_tuner.storage.tables import TaskTable
+    from bo_tuner.surrogates.distance import DistanceFactors
 
 #: Called with what is being done and the share that is done, from 0 to 1.
 Progress = Callable[[str, float], None]
@@ -38,6 +39,16 @@ class Surrogate(Protocol):
         Raises:
             ValueError: no trial is correct: there is nothing to fit, use :meth:`prior_mean`.
         """
+        ...
+
+
+@runtime_checkable
+class Calibrated(Protocol):
+    """A surrogate that may have learned from source tasks how right its predicted distances are."""
+
+    @property
+    def distance_factors(self) -> DistanceFactors | None:
+        """What its predictions are to be multiplied by; None if nobody has looked."""
         ...
 
 

@@ -8,10 +8,11 @@ hyperparameter transfer learning") with a residual covariance pre-trained as in 
 
 from __future__ import annotations
 
+import copy
 import datetime
 import importlib.metadata
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,6 +37,7 @@ from bo_tuner.surrogates.covariance import (
     categorical_dims,
     ordered_dims,
 )
+from bo_tuner.surrogates.distance import DistanceFactors
 from bo_tuner.surrogates.features import design_matrix
 from bo_tuner.surrogates.meta_train import CovarianceOptions, MetaPrior, meta_train
 from bo_tuner.surrogates.pool_model import PoolGP, as_tensor, pool_inputs
@@ -93,6 +95,8 @@ class MetaGP:
         self.prior: MetaPrior | None = None
         self.header: dict[str, Any] = {}
         self._last: tuple[Pool, _PoolPrior] | None = None
+        #: Sources and the prior mean of each by those who did not see it; not kept in a file.
+        self._left_out: list[tuple[Task, NDArray[np.float64]]] = []
 
     def meta_fit(self, sources: Sequence[TaskTable], spec: KernelSpec, progress: Progress | None = None) -> Self:
         """Train the prior on source tasks; see :func:`~bo_tuner.surrogates.meta_train.meta_train`.
@@ -100,10 +104,11 @@ class MetaGP:
         Raises:
             UserError: the sources are too few.
         """
-        self.prior = meta_train(
+        self.prior, left_out = meta_train(
             sources, spec, self.mean_options, self.covariance_options, use_mean=self.mean, progress=progress
         )
         self.spec, self._last = spec, None
+        self._left_out = [(table.task, mean) for table, mean in zip(sources, left_out, strict=True)]
         self.header = _header(sources, spec, self.prior, asdict(self.mean_options))
         return self
 
@@ -111,6 +116,31 @@ class MetaGP:
     def portfolio(self) -> NDArray[np.int64]:
         """Codes of the greedy portfolio of the source tasks."""
         return self._trained()[1].portfolio
+
+    @property
+    def distance_factors(self) -> DistanceFactors | None:
+        """What makes predicted distances to the best config right; None if nobody has looked."""
+        return self._trained()[1].distance
+
+    def without(self, task: Task) -> MetaGP:
+        """This surrogate as if a source's shape had not been among the sources, on any device; for that task alone.
+
+        The prior mean is the cross-fitted one and the residuals of the shape are left out. Lengthscales, curves and
+        scales are the same: single tasks hardly move them.
+
+        Raises:
+            ValueError: the task is not among the sources of a training in this process.
+        """
+        prior = self._trained()[1]
+        mean = next((mean for source, mean in self._left_out if source == task), None)
+        if mean is None:
+            raise ValueError(f"{task.key} is not among the tasks that this surrogate was just trained on")
+        same_shape = np.array([source.shape_key == task.shape_key for source, _ in self._left_out])
+        twin = copy.copy(self)
+        twin.prior = replace(prior, residuals=prior.residuals.without(same_shape), distance=None)
+        pool = self._trained()[0].pool(task)
+        twin._last = (pool, twin._assemble(pool, mean))
+        return twin
 
     def has_seen(self, task: Task) -> bool:
         """Whether a task is among the sources, so that a judgement on it would flatter."""
@@ -158,6 +188,9 @@ class MetaGP:
             "scales": prior.scales,
             "portfolio": prior.portfolio,
         }
+        if prior.distance is not None:
+            arrays |= {"distance_x": prior.distance.mean.x, "distance_mean": prior.distance.mean.y}
+            arrays |= {"distance_high": prior.distance.high.y}
         write_checkpoint(path, Checkpoint(self.header, arrays, prior.trees.to_text()))
 
     @classmethod
@@ -183,6 +216,7 @@ class MetaGP:
                 device_scale=header["device_scale"],
                 devices=tuple(header["devices"]),
                 portfolio=arrays["portfolio"],
+                distance=_distance_factors(arrays),
             )
         except KeyError as error:
             raise UserError(f"{path}: {error.args[0]}: is missing") from None
@@ -207,7 +241,11 @@ class MetaGP:
         names, features = design_matrix(spec, pool)
         if tuple(names) != prior.feature_names:
             raise UserError(f"prior: was trained on other features of {spec.name}, train it again")
-        mean = prior.trees.predict(features)
+        return self._assemble(pool, prior.trees.predict(features))
+
+    def _assemble(self, pool: Pool, mean: NDArray[np.float64]) -> _PoolPrior:
+        """The prior of a pool around a prior mean, ``[len(pool)]``."""
+        prior = self._trained()[1]
         factor, rest = prior.residuals.factor(pool_codes(pool), mean, self.shrinkage)
         known_device = pool.task.device.key in prior.devices
         mixed = MixedCovariance(
@@ -233,6 +271,14 @@ class _PoolPrior:
 
     def __init__(self, inputs: Tensor, mean: NDArray[np.float64], covariance: BlendedCovariance) -> None:
         self.inputs, self.mean, self.covariance = inputs, mean, covariance
+
+
+def _distance_factors(arrays: Mapping[str, NDArray[Any]]) -> DistanceFactors | None:
+    """None for a prior that was saved without them."""
+    if "distance_x" not in arrays:
+        return None
+    at = arrays["distance_x"]
+    return DistanceFactors(Curve(at, arrays["distance_mean"]), Curve(at, arrays["distance_high"]))
 
 
 def _header(

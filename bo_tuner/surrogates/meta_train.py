@@ -21,6 +21,7 @@ from bo_tuner.surrogates.covariance import (
     mixed_correlation,
     ordered_dims,
 )
+from bo_tuner.surrogates.distance import DistanceFactors
 from bo_tuner.surrogates.features import design_matrix
 from bo_tuner.surrogates.prior_mean import Floats, MeanOptions, TreeMean, fit_tree_mean
 from bo_tuner.surrogates.residuals import (
@@ -47,6 +48,7 @@ class MetaPrior:
         device_scale: factor of the residual variance on a device that is not among the sources.
         devices: keys of the source devices.
         portfolio: codes of the greedy portfolio.
+        distance: what makes predicted distances to the best config right; None if nobody has looked.
     """
 
     trees: TreeMean
@@ -58,6 +60,7 @@ class MetaPrior:
     device_scale: float
     devices: tuple[str, ...]
     portfolio: NDArray[np.int64]
+    distance: DistanceFactors | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def meta_train(
     *,
     use_mean: bool = True,
     progress: Progress | None = None,
-) -> MetaPrior:
+) -> tuple[MetaPrior, list[Floats]]:
     """Train a prior.
 
     Args:
@@ -93,6 +96,9 @@ def meta_train(
         covariance: how the covariance is fitted.
         use_mean: false puts zero in the place of the trees (an ablation).
         progress: told what is being done.
+
+    Returns:
+        The prior, and for each task the prior mean by those who did not see it.
 
     Raises:
         UserError: fewer than two different shapes, or a task without a correct config.
@@ -124,7 +130,7 @@ def meta_train(
     scales, smooth = _fit_mixed(tables, residuals, left_out, covariance)
     if progress is not None:
         progress("covariance", 1.0)
-    return MetaPrior(
+    prior = MetaPrior(
         trees=trees,
         feature_names=tuple(names),
         residuals=residuals,
@@ -135,6 +141,7 @@ def meta_train(
         devices=devices,
         portfolio=greedy_portfolio(tables),
     )
+    return prior, left_out
 
 
 def _variance_ratio(targets: Sequence[Floats], within: Sequence[Floats], across: Sequence[Floats]) -> float:

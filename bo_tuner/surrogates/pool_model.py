@@ -95,8 +95,17 @@ class PoolGP(SingleTaskGP):  # type: ignore[misc]
         whitened = torch.linalg.solve_triangular(factor, cross, upper=False)
         residual = torch.linalg.solve_triangular(factor, (y - mean[rows]).unsqueeze(-1), upper=False)
         self.pool_inputs = inputs
+        #: What every observation adds per unit of prior covariance with it: (K + noise)⁻¹ (y - mean), ``n``.
+        self.weights = torch.linalg.solve_triangular(factor.T, residual, upper=True).squeeze(-1)
+        self._whitened = whitened
         self.pool_mean = mean + (whitened * residual).sum(0)
         self.pool_variance = (covariance.diagonal() - whitened.square().sum(0)).clamp_min(1e-12)
+
+    def joint(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean ``m`` and covariance ``m × m`` of some rows ``m``, without the detour over GPyTorch."""
+        whitened = self._whitened[:, rows]
+        prior = self.covar_module.covariance.between(rows, rows)
+        return self.pool_mean[rows], prior - whitened.T @ whitened
 
     def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Posterior at ``X``, ``... × q × (1 + d)``."""

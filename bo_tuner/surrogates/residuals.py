@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,10 @@ class Residuals:
     codes: NDArray[np.int64]
     values: NDArray[np.float16]
     variance: Curve
+
+    def without(self, tasks: NDArray[np.bool_]) -> Residuals:
+        """The same without some tasks, ``[n_tasks]``; the curve of the variance stays."""
+        return replace(self, values=self.values[~tasks])
 
     def factor(self, codes: NDArray[np.int64], mean: Floats, shrinkage: float) -> tuple[Floats, Floats]:
         """Low-rank factor and remaining variance of the shrunk covariance over the configs of a pool.
