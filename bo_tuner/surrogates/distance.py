@@ -22,6 +22,8 @@ N_ROWS = 256
 N_SAMPLES = 512
 #: Standard deviations above the posterior mean that make a row's bound.
 BOUND_SD = 3.0
+#: Floors of the upper end that a calibration chooses from.
+FLOORS = (0.003, 0.01, 0.03, 0.1)
 #: Ends of the interval that is told, and what it holds.
 LOW, HIGH = 0.05, 0.95
 
@@ -34,18 +36,21 @@ class DistanceFactors:
 
     Args:
         mean: makes the mean prediction right on average.
-        high: makes the upper end hold on a share ``HIGH`` of the runs.
+        high: makes the upper end plus the floor hold on a share ``HIGH`` of the runs.
+        floor: share of time that is added to a predicted upper end first. A model that a lucky reading made certain
+            predicts no distance at all, which no factor would mend.
     """
 
     mean: Curve
     high: Curve
+    floor: float
 
     def apply(self, predicted: Distance, n_trials: int) -> Distance:
         """The calibrated distance after so many trials; shares stay between 0 and 1, and the ends around the mean."""
         at = np.log(np.array([max(n_trials, 1)], dtype=np.float64))
         factor = float(self.mean(at)[0])
         mean = min(predicted.mean * factor, 1.0)
-        high = min(max(predicted.high * float(self.high(at)[0]), mean), 1.0)
+        high = min(max((predicted.high + self.floor) * float(self.high(at)[0]), mean), 1.0)
         return Distance(mean, min(predicted.low * factor, mean), high, predicted.n_configs, calibrated=True)
 
 
@@ -66,10 +71,10 @@ def distance_to_best(model: PoolGP, chosen: int, excluded: NDArray[np.bool_], se
 
 
 def fit_factors(n_trials: NDArray[np.int64], predicted: Floats, bounds: Floats, true: Floats) -> DistanceFactors:
-    """Factors that make predictions of source tasks' distances right.
+    """Factors that make predictions of source tasks' distances right, and the floor that makes their bounds tightest.
 
     The factor of the upper end is that of split conformal prediction: the (n + 1)-fold of the wanted share keeps it
-    for one more run.
+    for one more run. With a high floor all tasks get nearly the same bound, with a low one the model tells them apart.
 
     Args:
         n_trials: after how many trials each prediction was made, ``[n]``.
@@ -78,15 +83,21 @@ def fit_factors(n_trials: NDArray[np.int64], predicted: Floats, bounds: Floats, 
         true: distance by the final times, share of time, ``[n]``.
     """
     knots = np.unique(n_trials)
-    means, highs = [], []
-    for knot in knots:
-        here = n_trials == knot
-        means.append(true[here].mean() / max(predicted[here].mean(), 1e-6))
-        ratios = true[here] / np.maximum(bounds[here], 1e-6)
-        level = min(HIGH * (1.0 + 1.0 / len(ratios)), 1.0)
-        highs.append(np.quantile(ratios, level, method="higher"))
-    at = np.log(knots.astype(np.float64))
-    return DistanceFactors(Curve(at, np.array(means)), Curve(at, np.array(highs)))
+    groups = [n_trials == knot for knot in knots]
+    means = np.array([true[here].mean() / max(predicted[here].mean(), 1e-6) for here in groups])
+    factors = np.array([[_held(true[here], bounds[here] + floor) for here in groups] for floor in FLOORS])
+    widths = [
+        sum(np.log(factor * (bounds[here].mean() + floor) + 1e-6) for factor, here in zip(row, groups, strict=True))
+        for row, floor in zip(factors, FLOORS, strict=True)
+    ]
+    best, at = int(np.argmin(widths)), np.log(knots.astype(np.float64))
+    return DistanceFactors(Curve(at, means), Curve(at, factors[best]), FLOORS[best])
+
+
+def _held(true: Floats, bounds: Floats) -> float:
+    """The factor with which bounds hold on a share ``HIGH`` of these runs and one more, both ``[n]``."""
+    level = min(HIGH * (1.0 + 1.0 / len(true)), 1.0)
+    return float(np.quantile(true / bounds, level, method="higher"))
 
 
 def _candidates(model: PoolGP, chosen: int, excluded: NDArray[np.bool_]) -> Tensor:

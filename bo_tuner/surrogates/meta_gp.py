@@ -190,7 +190,7 @@ class MetaGP:
         }
         if prior.distance is not None:
             arrays |= {"distance_x": prior.distance.mean.x, "distance_mean": prior.distance.mean.y}
-            arrays |= {"distance_high": prior.distance.high.y}
+            arrays |= {"distance_high": prior.distance.high.y, "distance_floor": np.array([prior.distance.floor])}
         write_checkpoint(path, Checkpoint(self.header, arrays, prior.trees.to_text()))
 
     @classmethod
@@ -278,7 +278,8 @@ def _distance_factors(arrays: Mapping[str, NDArray[Any]]) -> DistanceFactors | N
     if "distance_x" not in arrays:
         return None
     at = arrays["distance_x"]
-    return DistanceFactors(Curve(at, arrays["distance_mean"]), Curve(at, arrays["distance_high"]))
+    mean, high = Curve(at, arrays["distance_mean"]), Curve(at, arrays["distance_high"])
+    return DistanceFactors(mean, high, float(arrays["distance_floor"][0]))
 
 
 def _header(

@@ -120,7 +120,15 @@ def test_factors_make_the_mean_right_and_the_bound_hold() -> None:
 
 
 def test_shares_stay_shares() -> None:
-    told = DistanceFactors(Curve(np.zeros(1), np.full(1, 9.0)), Curve(np.zeros(1), np.full(1, 0.1))).apply(
-        Distance(0.5, 0.2, 0.9, 3, calibrated=False), 4
-    )
+    factors = DistanceFactors(Curve(np.zeros(1), np.full(1, 9.0)), Curve(np.zeros(1), np.full(1, 0.1)), 0.0)
+    told = factors.apply(Distance(0.5, 0.2, 0.9, 3, calibrated=False), 4)
     assert (told.mean, told.low, told.high) == (1.0, 1.0, 1.0)
+
+
+def test_a_model_that_is_wrongly_certain_costs_the_others_little() -> None:
+    n_trials, true, bounds = np.full(40, 5), np.linspace(0.0, 0.03, 40), np.full(40, 0.05)
+    true[:4], bounds[:4] = 0.03, 0.0
+    factors = fit_factors(n_trials, true, bounds, true)
+    told = np.array([factors.apply(Distance(0.0, 0.0, bound, 9, calibrated=False), 5).high for bound in bounds])
+    assert (true <= told).mean() >= 0.95
+    assert told.max() < 0.06
