@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -101,14 +101,28 @@ class Study:
 
     @property
     def best(self) -> Trial | None:
-        """The fastest correct trial, the earliest of equals; None when none was correct."""
-        return min((trial for trial in self.trials if trial.measurement.ok), key=_time, default=None)
+        """The first of :meth:`ranked`; None when no trial was correct."""
+        return next(iter(self.ranked()), None)
+
+    def ranked(self) -> list[Trial]:
+        """One trial a correct config, the fastest first, the earliest of equals first.
+
+        It is the config's first trial; where the config was tried again, with the readings of all its trials. A config
+        that failed in one of them is not in the list: what is chosen has to work every time.
+        """
+        merged: dict[str, Trial] = {}
+        for trial in self.trials:
+            _merge(merged, trial)
+        return _fastest_first(merged)
 
     def incumbents(self) -> Iterator[Trial | None]:
         """After each trial, the best so far."""
         best: Trial | None = None
+        merged: dict[str, Trial] = {}
         for trial in self.trials:
-            if trial.measurement.ok and (best is None or _time(trial) < _time(best)):
+            if _merge(merged, trial):
+                best = next(iter(_fastest_first(merged)), None)
+            elif trial.measurement.ok and (best is None or _time(trial) < _time(best)):
                 best = trial
             yield best
 
@@ -130,6 +144,24 @@ class Study:
             }
             for trial in self.trials
         )
+
+
+def _merge(merged: dict[str, Trial], trial: Trial) -> bool:
+    """Add a trial to the one of the same config, if there is one; tell whether there was."""
+    key = config_key(trial.config)
+    earlier = merged.get(key)
+    if earlier is None:
+        merged[key] = trial
+        return False
+    result, other = earlier.measurement, trial.measurement
+    if result.ok and other.ok:
+        result = replace(result, readings_us=result.readings_us + other.readings_us)
+    merged[key] = replace(earlier, measurement=other if not other.ok else result)
+    return True
+
+
+def _fastest_first(merged: Mapping[str, Trial]) -> list[Trial]:
+    return sorted((trial for trial in merged.values() if trial.measurement.ok), key=_time)
 
 
 def _time(trial: Trial) -> float:

@@ -44,6 +44,7 @@ def ledger(study: Study) -> Table:
     for name in ("#", "status", "time", "best so far", "compile"):
         table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
     table.add_column("config", overflow="fold")
+    best = study.best
     for trial, incumbent in zip(study.trials, study.incumbents(), strict=True):
         result = trial.measurement
         table.add_row(
@@ -53,7 +54,7 @@ def ledger(study: Study) -> Table:
             microseconds(incumbent.measurement.time_us if incumbent else math.inf),
             f"{result.compile_s:.1f} s",
             config_text(trial) + (f" ({result.message})" if result.message else ""),
-            style="bold" if trial is study.best else None,
+            style="bold" if best is not None and trial.config == best.config else None,
         )
     return table
 
@@ -66,8 +67,8 @@ def config_text(trial: Trial) -> str:
 def distance_text(distance: Distance) -> str:
     """How far the chosen config is thought to be from the best, in words."""
     expected = f"{distance.mean:.1%} slower than the best of all {distance.n_configs:,} configs is expected"
-    bound = f"with 95 % chance less than {distance.high:.1%}"
-    return f"{expected}, {bound}" + ("" if distance.calibrated else " (not calibrated: the prior lacks what it takes)")
+    bound = f"with 95% chance less than {distance.high:.1%}"
+    return f"{expected}, {bound}" + ("" if distance.calibrated else " (not calibrated on source tasks)")
 
 
 def microseconds(value: float) -> str:

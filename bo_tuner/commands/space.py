@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from bo_tuner.commands.arguments import add_device, add_dimensions, add_kernel, parse_task
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bo_tuner.space import Pool
+
+
+#: Stands above the table of :func:`rejected_table`.
+REJECTED_TITLE = "what rejected the rest; a rule is applied once the parameters it reads are combined"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,12 +47,19 @@ def run(arguments: argparse.Namespace) -> int:
         )
     out.print(parameters)
 
-    out.print("what rejected the rest; a rule is applied once the parameters it reads are combined")
+    out.print(REJECTED_TITLE)
+    out.print(rejected_table(pool))
+    return 0
+
+
+def rejected_table(pool: Pool) -> Table:
+    """How many combinations of parameters each rule of the space excluded."""
+    from rich.table import Table
+
     rejected = Table("rule")
     rejected.add_column("combinations", justify="right")
     for reason, count in pool.rejected.items():
         rejected.add_row(reason, f"{count:,}")
     rejected.add_section()
     rejected.add_row("none: valid", f"{len(pool):,}")
-    out.print(rejected)
-    return 0
+    return rejected

@@ -150,6 +150,14 @@ class MetaGP:
         """Prior mean of log(best / time), shape ``[len(pool)]``."""
         return self._pool_prior(pool).mean
 
+    def mean_at(self, pool: Pool, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Prior mean of log(best / time), ``[n]``, at rows of a design matrix, ``[n, d]``, of a pool's or made up."""
+        return self._trained()[1].trees.predict(features)
+
+    def covariance(self, pool: Pool) -> BlendedCovariance:
+        """Prior covariance of a pool."""
+        return self._pool_prior(pool).covariance
+
     def favourites(self, pool: Pool, n: int) -> list[Config]:
         """The ``n`` configs with the highest prior mean, best first."""
         return [pool.config(int(row)) for row in np.argsort(-self.prior_mean(pool), kind="stable")[:n]]
@@ -241,7 +249,7 @@ class MetaGP:
         names, features = design_matrix(spec, pool)
         if tuple(names) != prior.feature_names:
             raise UserError(f"prior: was trained on other features of {spec.name}, train it again")
-        return self._assemble(pool, prior.trees.predict(features))
+        return self._assemble(pool, self.mean_at(pool, features))
 
     def _assemble(self, pool: Pool, mean: NDArray[np.float64]) -> _PoolPrior:
         """The prior of a pool around a prior mean, ``[len(pool)]``."""

@@ -95,6 +95,7 @@ class PoolGP(SingleTaskGP):  # type: ignore[misc]
         whitened = torch.linalg.solve_triangular(factor, cross, upper=False)
         residual = torch.linalg.solve_triangular(factor, (y - mean[rows]).unsqueeze(-1), upper=False)
         self.pool_inputs = inputs
+        self.observed = rows
         #: What every observation adds per unit of prior covariance with it: (K + noise)⁻¹ (y - mean), ``n``.
         self.weights = torch.linalg.solve_triangular(factor.T, residual, upper=True).squeeze(-1)
         self._whitened = whitened
