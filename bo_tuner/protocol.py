@@ -12,17 +12,21 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bo_tuner.errors import UserError
+from bo_tuner.evaluators.base import Evaluator
 from bo_tuner.evaluators.replay import ReplayEvaluator
 from bo_tuner.kernels.spec import KernelSpec
-from bo_tuner.searchers import SearcherFactory, make_searcher
+from bo_tuner.searchers import Searcher, SearcherFactory, make_searcher
+from bo_tuner.searchers.base import Predicting
+from bo_tuner.space import Config
 from bo_tuner.storage.tables import TaskTable
-from bo_tuner.tuner import tune
+from bo_tuner.study import Measurement
+from bo_tuner.tuner import assess, tune
 
 if TYPE_CHECKING:
     from bo_tuner.surrogates.meta_gp import MetaGP
 
 #: Numbers of trials that a summary reports.
-REPORTED_TRIALS = (1, 3, 5, 10, 20)
+REPORTED_TRIALS = (1, 2, 3, 5, 10, 20)
 
 
 def verify(
@@ -51,7 +55,10 @@ def verify(
 
     Returns:
         One row a (task, seed, trial): kernel, device, task, method, seed, trial, efficiency, time_us (the incumbent's
-        reading), final_us, status, compile_s, ask_s.
+        reading), final_us, tried (efficiency of the trial's own config, 0 if it failed), z (its log reading less what
+        was predicted, in predicted standard deviations), distance and distance_bound (after the last trial, expected
+        distance to the best and its 95 % bound, as shares of time), status, compile_s, ask_s. NaN where a method does
+        not say.
 
     Raises:
         UserError: there is no such method, it lacks a prior, there is nothing to replay, or the prior was trained on
@@ -70,7 +77,8 @@ def verify(
                 searcher = make_searcher(method, spec, table.task, seed=seed, prior=prior)
             else:
                 searcher = method(spec, table.task, seed, prior)
-            study = tune(table.task, searcher, ReplayEvaluator(table), n_trials, method=name, seed=seed)
+            witness = _Witness(ReplayEvaluator(table), searcher)
+            study = assess(tune(table.task, searcher, witness, n_trials, method=name, seed=seed), searcher)
             common: dict[str, Any] = {"kernel": spec.name, "device": table.task.device.key, "task": table.task.key}
             common |= {"method": name, "seed": seed}
             incumbents = list(study.incumbents())
@@ -78,6 +86,7 @@ def verify(
                 best = incumbents[min(trial, len(incumbents) - 1)]
                 chosen = None if best is None else table.pool.index(best.config)
                 tried = study.trials[trial] if trial < len(study.trials) else None
+                told = study.distance if trial == n_trials - 1 else None
                 rows.append(
                     common
                     | {
@@ -85,6 +94,10 @@ def verify(
                         "efficiency": 0.0 if chosen is None else table.efficiency(chosen),
                         "time_us": math.inf if best is None else best.measurement.time_us,
                         "final_us": math.inf if chosen is None else float(table.final_us[chosen]),
+                        "tried": 0.0 if tried is None else table.efficiency(table.pool.index(tried.config)),
+                        "z": math.nan if tried is None else witness.z[trial],
+                        "distance": math.nan if told is None else told.mean,
+                        "distance_bound": math.nan if told is None else told.high,
                         "status": "" if tried is None else tried.measurement.status.value,
                         "compile_s": 0.0 if tried is None else tried.measurement.compile_s,
                         "ask_s": 0.0 if tried is None else tried.ask_s,
@@ -93,6 +106,24 @@ def verify(
         if progress is not None:
             progress(table.task.key, (at + 1) / len(tables))
     return pd.DataFrame(rows)
+
+
+class _Witness:
+    """An evaluator that asks the searcher for its prediction before it lets it know the reading.
+
+    ``z`` has one number a trial: log reading less prediction, in predicted standard deviations; NaN without either.
+    """
+
+    def __init__(self, evaluator: Evaluator, searcher: Searcher) -> None:
+        self._evaluator, self._searcher = evaluator, searcher
+        self.z: list[float] = []
+
+    def evaluate(self, config: Config) -> Measurement:
+        predicted = self._searcher.predict(config) if isinstance(self._searcher, Predicting) else None
+        measured = self._evaluator.evaluate(config)
+        mean, sd = predicted or (math.nan, math.nan)
+        self.z.append((math.log(measured.time_us) - mean) / sd if measured.ok else math.nan)
+        return measured
 
 
 def summarise(frame: pd.DataFrame, split: str | Path = "") -> dict[str, Any]:
@@ -117,10 +148,11 @@ def summarise(frame: pd.DataFrame, split: str | Path = "") -> dict[str, Any]:
 
 
 def tail_statistics(efficiencies: NDArray[np.float64]) -> dict[str, float]:
-    """Mean, worst tenth, 10th percentile and minimum of one number a task, shape ``[n_tasks]``."""
+    """Mean, median, worst tenth, 10th percentile and minimum of one number a task, shape ``[n_tasks]``."""
     ordered = np.sort(efficiencies)
     return {
         "mean": float(ordered.mean()),
+        "median": float(np.median(ordered)),
         "worst_tenth": float(ordered[: math.ceil(len(ordered) / 10)].mean()),
         "p10": float(np.quantile(ordered, 0.1)),
         "min": float(ordered[0]),

@@ -6,9 +6,11 @@ method's other parts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bo_tuner.commands.locate import tables_root
 from bo_tuner.errors import UserError
 from bo_tuner.kernels import KernelSpec
 from bo_tuner.pretrained import load_prior
@@ -18,11 +20,26 @@ from bo_tuner.surrogates import Surrogate
 from bo_tuner.surrogates.cold_gp import ColdGP
 from bo_tuner.surrogates.meta_gp import MetaGP
 from bo_tuner.task import Task
+from experiments.training import source_paths, trained_prior
 
 
 def meta_gp(spec: KernelSpec, *, prior: str | None, **options: Any) -> Surrogate:
     """The meta-trained GP with a prior from a file (or the shipped one) and options of its own."""
     return load_prior(spec, Path(prior) if prior else None, **options)
+
+
+def meta_trained(
+    spec: KernelSpec,
+    *,
+    tables: str | None,
+    sources: Mapping[str, Any],
+    n_shapes: int | None,
+    cache: str,
+    **options: Any,
+) -> Surrogate:
+    """The meta-trained GP with a prior of the experiment's own, see ``experiments/training.py``."""
+    paths = source_paths(tables_root(Path(tables) if tables else None), spec, **sources)
+    return trained_prior(spec, paths, n_shapes, options, Path(cache))
 
 
 def cold_gp(spec: KernelSpec, **options: Any) -> Surrogate:

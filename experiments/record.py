@@ -7,11 +7,18 @@ import json
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import bo_tuner
+
 PACKAGES = ("bo-tuner", "botorch", "gpytorch", "hydra-core", "lightgbm", "numpy", "pandas", "scipy", "torch")
+
+#: What decides how a replay goes.
+REPLAY = ("surrogates", "kernels", "storage", "searchers", "evaluators", "pretrained")
+REPLAY += ("acquisition.py", "space.py", "tuner.py", "protocol.py")
 
 
 def commit(folder: Path) -> str | None:
@@ -34,6 +41,14 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def code_hash(*names: str) -> str:
+    """SHA-256 over what some files and folders of the package hold: its code and its priors."""
+    package = Path(bo_tuner.__file__).parent
+    files = [file for name in names for file in [package / name, *sorted((package / name).rglob("*"))]]
+    kept = (file for file in files if file.suffix in (".py", ".safetensors"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in kept)).hexdigest()
+
+
 def versions() -> dict[str, str | None]:
     """Python's version and those of the packages that decide a result; None for one that is not installed."""
     found: dict[str, str | None] = {"python": platform.python_version()}
@@ -49,6 +64,8 @@ def write_run(folder: Path, tables: Iterable[Path], facts: Mapping[str, Any]) ->
     """Write ``run.json``."""
     record = {
         "commit": commit(Path(__file__).parent),
+        "code": code_hash(*REPLAY),
+        "date": datetime.now(UTC).date().isoformat(),
         "versions": versions(),
         "tables": {path.as_posix(): checksum(path) for path in sorted(set(tables))},
         **facts,

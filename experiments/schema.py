@@ -73,6 +73,23 @@ class CompareCfg:
     n_resamples: int = 2000
 
 
+@dataclass
+class ReportCfg:
+    """The page of results.
+
+    ``runs`` maps an experiment to the devices that it judges; each is run for every kernel, with ``overrides`` added,
+    into ``folder``; at most ``n_jobs`` at a time. ``docs`` is where the page and its plots go.
+    """
+
+    kernels: list[str] = MISSING
+    runs: dict[str, list[str]] = field(default_factory=dict)
+    overrides: list[str] = field(default_factory=list)
+    folder: str = MISSING
+    docs: str = MISSING
+    n_jobs: int = 1
+
+
 def register() -> None:
-    """Make the schema known to Hydra; entry points call this before they compose."""
+    """Make the schemas known to Hydra; entry points call this before they compose."""
     ConfigStore.instance().store(name="compare_schema", node=CompareCfg)
+    ConfigStore.instance().store(name="report_schema", node=ReportCfg)

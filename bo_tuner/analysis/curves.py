@@ -75,3 +75,21 @@ def with_regret(studies: pd.DataFrame, *, floor: float = 1e-3, ceiling: float = 
     with np.errstate(divide="ignore"):
         values = np.clip(-np.log(efficiency), floor, ceiling)
     return studies.assign(regret=values)
+
+
+def trials_to(studies: pd.DataFrame, target: float) -> pd.DataFrame:
+    """Share of tasks whose chosen config has reached an efficiency, by method and trial.
+
+    The seeds of a task are averaged first. Once reached counts as reached: noise can make a later choice worse.
+
+    Returns:
+        ``method``, ``trial``, ``share``.
+    """
+    import pandas as pd
+
+    parts = []
+    for method in studies["method"].unique():
+        reached = np.maximum.accumulate(cube(studies, method).mean(axis=1), axis=1) >= target
+        trials = np.arange(1, reached.shape[1] + 1)
+        parts.append(pd.DataFrame({"method": method, "trial": trials, "share": reached.mean(axis=0)}))
+    return pd.concat(parts, ignore_index=True)

@@ -82,6 +82,28 @@ def regret(curves: pd.DataFrame, axes: Axes, *, title: str = "") -> Axes:
     return axes
 
 
+def efficiency_by_time(studies: pd.DataFrame, axes: Axes, *, title: str = "") -> Axes:
+    """A dot a task: efficiency after the last trial against the time of the chosen config (``final_us``, log scale)."""
+    last = studies[studies["trial"] == studies["trial"].max()]
+    axes.scatter(last["final_us"], last["efficiency"], s=10, color=COLOURS[0], alpha=0.7, linewidths=0)
+    axes.axhline(1.0, color="0.3", linewidth=0.8, zorder=0)
+    axes.set_xscale("log")
+    axes.set(xlabel="time of the chosen config, µs", ylabel="efficiency", title=title)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    return axes
+
+
+def trials_needed(shares: pd.DataFrame, axes: Axes, *, title: str = "") -> Axes:
+    """Share of tasks that have reached a target, against trials; columns ``method``, ``trial``, ``share``."""
+    for method, curve, style in _styled(shares):
+        axes.step(curve["trial"], curve["share"], where="post", label=method, **style)
+    axes.set(xlabel="trials (failed ones count)", ylabel="share of tasks", title=title, ylim=(0, 1.01))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    _ticks(axes, shares)
+    axes.legend(loc="lower right")
+    return axes
+
+
 def _styled(curves: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:
     for number, method in enumerate(curves["method"].unique()):
         style = {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)]}

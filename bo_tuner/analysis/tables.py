@@ -9,7 +9,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 #: The statistics over tasks that a summary holds, in the order in which they are printed.
-STATISTICS = {"mean": "mean", "worst_tenth": "worst tenth", "p10": "10th percentile", "min": "worst task"}
+STATISTICS = {
+    "mean": "mean",
+    "median": "median",
+    "worst_tenth": "worst tenth",
+    "p10": "10th percentile",
+    "min": "worst task",
+}
 
 
 def efficiency_table(summary: pd.DataFrame, title: str) -> Table:

@@ -44,3 +44,12 @@ class SelfAssessing(Protocol):
     def expected_distance(self, config: Config) -> Distance | None:
         """How far a tried config is thought to be from the best of all; None where that cannot be told."""
         ...
+
+
+@runtime_checkable
+class Predicting(Protocol):
+    """A searcher that says beforehand what a trial will read."""
+
+    def predict(self, config: Config) -> tuple[float, float] | None:
+        """Mean and standard deviation of the log of a config's next reading in µs; None before a trial is correct."""
+        ...

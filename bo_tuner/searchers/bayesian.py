@@ -75,6 +75,16 @@ class BayesianSearcher:
             return math.inf
         return 0.0 if self.tried.all() else float(self._scores("ei")[self._allowed()].max())
 
+    def predict(self, config: Config) -> tuple[float, float] | None:
+        """Mean and standard deviation of the log of a config's next reading in µs.
+
+        None before a trial is correct, and for a surrogate whose model is none of a pool's.
+        """
+        if not self._speeds() or not isinstance(model := self._fitted(), PoolGP):
+            return None
+        mean, sd = model.predict(self.pool.index(config))
+        return -mean, sd
+
     def expected_distance(self, config: Config) -> Distance | None:
         """How far a config is thought to be from the best of all, after the trials so far.
 

@@ -94,6 +94,7 @@ class PoolGP(SingleTaskGP):  # type: ignore[misc]
         factor = torch.linalg.cholesky(cross[:, rows] + torch.diag(noise))
         whitened = torch.linalg.solve_triangular(factor, cross, upper=False)
         residual = torch.linalg.solve_triangular(factor, (y - mean[rows]).unsqueeze(-1), upper=False)
+        self.reading_variance = float(noise.mean())
         self.pool_inputs = inputs
         self.observed = rows
         #: What every observation adds per unit of prior covariance with it: (K + noise)⁻¹ (y - mean), ``n``.
@@ -107,6 +108,10 @@ class PoolGP(SingleTaskGP):  # type: ignore[misc]
         whitened = self._whitened[:, rows]
         prior = self.covar_module.covariance.between(rows, rows)
         return self.pool_mean[rows], prior - whitened.T @ whitened
+
+    def predict(self, row: int) -> tuple[float, float]:
+        """Mean and standard deviation of the next reading of a row, y = -log(time); as noisy as those so far."""
+        return float(self.pool_mean[row]), float(self.pool_variance[row] + self.reading_variance) ** 0.5
 
     def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Posterior at ``X``, ``... × q × (1 + d)``."""

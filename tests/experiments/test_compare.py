@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,25 @@ from omegaconf import OmegaConf
 from bo_tuner.errors import UserError
 from experiments.compare import compare
 from experiments.schema import CompareCfg, register
+from tests.toy_kernel import ToySpec, write_toy
+from tests.toy_prior import FEW_STEPS, FEW_TREES
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "configs" / "experiment").iterdir())
 SMALL = ["kernel.name=tests.toy_kernel", "shapes.n_tasks=2", "trials=3", "n_seeds=2", "n_resamples=50"]
+
+
+#: A device that no toy task of ``toy_data`` ran on, so that experiments can leave one out.
+OTHER = "nvidia_h200_72_sms"
+
+
+@pytest.fixture(scope="module")
+def two_devices(toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The toy tables and train tables of a second device."""
+    root = tmp_path_factory.mktemp("two") / "data"
+    shutil.copytree(toy_data, root)
+    write_toy(root / "toy" / OTHER / "train.parquet", ToySpec(), 4, 1, OTHER)
+    return root
 
 
 def smoke_cfg(toy_data: Path, toy_prior_file: Path, *overrides: str) -> CompareCfg:
@@ -29,12 +45,17 @@ def smoke_cfg(toy_data: Path, toy_prior_file: Path, *overrides: str) -> CompareC
     for method in cfg.methods.values():
         if method.surrogate is not None and "prior" in method.surrogate:
             method.surrogate.prior = str(toy_prior_file)
+        if method.surrogate is not None and "sources" in method.surrogate:
+            method.surrogate.cache = str(toy_prior_file.parent)
+            method.surrogate.covariance_options = FEW_STEPS
+            if method.surrogate.get("mean", "trees") == "trees":
+                method.surrogate.mean_options = FEW_TREES
     return cast(CompareCfg, cfg)
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_every_experiment_runs(experiment: str, toy_data: Path, toy_prior_file: Path, tmp_path: Path) -> None:
-    cfg = smoke_cfg(toy_data, toy_prior_file, f"experiment={experiment}")
+def test_every_experiment_runs(experiment: str, two_devices: Path, toy_prior_file: Path, tmp_path: Path) -> None:
+    cfg = smoke_cfg(two_devices, toy_prior_file, f"experiment={experiment}")
     compare(cfg, tmp_path)
     studies = pd.read_parquet(tmp_path / "studies.parquet")
     assert studies.groupby("method").size().to_dict() == dict.fromkeys(cfg.methods, 2 * 2 * 3)
@@ -44,7 +65,7 @@ def test_every_experiment_runs(experiment: str, toy_data: Path, toy_prior_file: 
     assert len(checksum) == 64
     assert run["versions"]["torch"]
     assert OmegaConf.load(tmp_path / "cfg.yaml").name == experiment
-    assert (tmp_path / "summary.md").read_text(encoding="utf-8").count("\n") == 2 + 2 * (len(cfg.methods) + 1)
+    assert (tmp_path / "summary.md").read_text(encoding="utf-8").count("\n") == 2 + 3 * (len(cfg.methods) + 1)
     for plot in ("sample_efficiency.png", "regret.png"):
         assert (tmp_path / plot).stat().st_size > 5000
 

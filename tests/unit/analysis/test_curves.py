@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bo_tuner.analysis.curves import cube, mean_curves, with_regret
+from bo_tuner.analysis.curves import cube, mean_curves, trials_to, with_regret
 from bo_tuner.analysis.statistics import bootstrap_band, mean_interval
 
 
@@ -49,6 +49,12 @@ def test_faults_of_the_frame_are_named() -> None:
 def test_regret_has_a_floor_and_a_ceiling() -> None:
     frame = with_regret(pd.DataFrame({"efficiency": [1.0, 0.5, 0.0]}))
     np.testing.assert_allclose(frame["regret"], [1e-3, np.log(2), 3.0])
+
+
+def test_share_of_tasks_that_have_reached_a_target_never_falls() -> None:
+    values = np.array([[[0.9, 0.99, 0.97]], [[0.5, 0.6, 0.99]], [[0.1, 0.2, 0.3]]])
+    shares = trials_to(studies(values), 0.98)
+    np.testing.assert_allclose(shares["share"], [0, 1 / 3, 2 / 3])
 
 
 def test_band_is_repeatable_and_covers_the_truth() -> None:

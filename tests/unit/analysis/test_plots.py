@@ -42,3 +42,14 @@ def test_short_runs_get_a_tick_a_trial(tmp_path: Path) -> None:
     with plots.figure(tmp_path / "plot.png") as (axes,):
         plots.sample_efficiency(CURVES[CURVES["trial"] <= 3], axes)
         assert axes.get_xticks().tolist() == [1, 2, 3]
+
+
+def test_a_dot_a_task_and_a_step_a_method(tmp_path: Path) -> None:
+    studies = pd.DataFrame({"trial": [1, 2, 2], "final_us": [9.0, 10.0, 100.0], "efficiency": [0.1, 0.9, 1.0]})
+    shares = CURVES.rename(columns={"mean": "share"})
+    with plots.figure(tmp_path / "plot.png", n_columns=2) as (scatter, steps):
+        plots.efficiency_by_time(studies, scatter)
+        plots.trials_needed(shares, steps)
+        assert len(scatter.collections[0].get_offsets()) == 2
+        assert scatter.get_xscale() == "log"
+        assert [line.get_label() for line in steps.lines] == ["meta_gp", "random"]

@@ -11,7 +11,7 @@ from bo_tuner.analysis.tables import efficiency_table, markdown
 
 SUMMARY = pd.DataFrame(
     {"method": ["a", "a", "b"], "trials": [1, 20, 20], "mean": [0.9, 0.99, 0.8]}
-    | {name: [0.5, 0.6, 0.7] for name in ("worst_tenth", "p10", "min")}
+    | {name: [0.5, 0.6, 0.7] for name in ("median", "worst_tenth", "p10", "min")}
 )
 
 
@@ -26,6 +26,6 @@ def test_efficiency_table_names_a_method_once() -> None:
 
 def test_markdown_has_a_header_a_rule_and_a_line_a_row() -> None:
     lines = markdown(SUMMARY).splitlines()
-    assert lines[0] == "| method | trials | mean | worst tenth | 10th percentile | worst task |"
-    assert lines[2] == "| a | 1 | 0.900 | 0.500 | 0.500 | 0.500 |"
+    assert lines[0] == "| method | trials | mean | median | worst tenth | 10th percentile | worst task |"
+    assert lines[2] == "| a | 1 | 0.900 | 0.500 | 0.500 | 0.500 | 0.500 |"
     assert len(lines) == 5

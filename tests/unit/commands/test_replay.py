@@ -141,7 +141,7 @@ def test_verify_writes_the_protocol_figures(
     }
     assert list(figures["efficiency"]) == ["1", "3", "5", "10", "20"]
     for statistics in figures["efficiency"].values():
-        assert set(statistics) == {"mean", "worst_tenth", "p10", "min"}
+        assert set(statistics) == {"mean", "median", "worst_tenth", "p10", "min"}
         assert 0 <= statistics["min"] <= statistics["worst_tenth"] <= statistics["mean"] <= 1
     assert figures["efficiency"]["20"]["mean"] > 0.85
     assert figures["library"]["best"] == pytest.approx(1.0)
