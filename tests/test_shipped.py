@@ -8,7 +8,7 @@ import pytest
 
 from bo_tuner.commands.locate import REPEAT
 from bo_tuner.kernels import load_kernel
-from bo_tuner.pretrained import load_prior
+from bo_tuner.pretrained import load_prior, prior_path
 from bo_tuner.protocol import summarise, verify
 from bo_tuner.storage.checksums import CHECKSUMS, check_sums
 from bo_tuner.storage.tables import check_tables, find_tables, read_frames, read_metadata, read_tables
@@ -30,7 +30,7 @@ def test_tables_are_whole_and_of_this_kernel_source(kernel: str, split: str) -> 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_predicted_shared_memory_is_what_the_compiler_took_for_every_recorded_config(kernel: str) -> None:
     spec = load_kernel(kernel)
-    (path,) = find_tables(DATA, kernel, split="validation")
+    path = DATA / kernel / "nvidia_h200" / "validation.parquet"
     rows, _ = read_frames(path, spec)
     for shape, group in rows.groupby(list(spec.shape_keys)):
         task = spec.task(dict(zip(spec.shape_keys, map(int, shape), strict=True)), device_named("nvidia_h200"))
@@ -44,19 +44,29 @@ def test_predicted_shared_memory_is_what_the_compiler_took_for_every_recorded_co
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_priors_were_trained_on_the_train_tables_alone(kernel: str) -> None:
     spec = load_kernel(kernel)
-    (train,) = find_tables(DATA, kernel, split="train")
-    sources = load_prior(spec).header["sources"]
-    assert sorted(sources) == sorted(table.task.key for table in read_tables(train, spec))
+    train = [table.task for path in find_tables(DATA, kernel, split="train") for table in read_tables(path, spec)]
+    validation = [
+        table.task for path in find_tables(DATA, kernel, split="validation") for table in read_tables(path, spec)
+    ]
+    assert sorted(load_prior(spec).header["sources"]) == sorted(task.key for task in train)
+    assert not {task.shape_key for task in train} & {task.shape_key for task in validation}
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_twenty_trials_hold_the_claim_on_unseen_shapes(kernel: str) -> None:
     spec = load_kernel(kernel)
-    (path,) = find_tables(DATA, kernel, split="validation")
-    frame = verify(spec, read_tables(path, spec), "meta_gp", prior=load_prior(spec), n_trials=20)
+    tables = read_tables(DATA / kernel / "nvidia_h200" / "validation.parquet", spec)
+    frame = verify(spec, tables[::2], "meta_gp", prior=load_prior(spec), n_trials=20)
     claim = summarise(frame)["efficiency"]["20"]
     assert claim["mean"] >= 0.995
     assert claim["worst_tenth"] >= 0.980
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_priors_are_light_and_know_how_sure_they_are(kernel: str) -> None:
+    spec = load_kernel(kernel)
+    assert prior_path(spec).stat().st_size < 5e6
+    assert load_prior(spec).distance_factors is not None
 
 
 def test_the_data_is_what_its_checksums_say() -> None:
