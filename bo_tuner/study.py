@@ -90,7 +90,8 @@ class Study:
     """One whole run of a method on a task.
 
     ``distance`` is how far the best config is thought to be from the best of all, where the method can tell and was
-    asked (:func:`bo_tuner.tuner.assess`).
+    asked (:func:`bo_tuner.tuner.assess`). ``n_saved`` is how many trials of the budget were left when the run ended
+    because another one promised too little.
     """
 
     task: Task
@@ -98,6 +99,7 @@ class Study:
     seed: int
     trials: tuple[Trial, ...]
     distance: Distance | None = None
+    n_saved: int = 0
 
     @property
     def best(self) -> Trial | None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from bo_tuner.errors import UserError
 from bo_tuner.evaluators.base import Evaluator
 from bo_tuner.searchers.base import Foresighted, Searcher, SelfAssessing, SpaceExhausted
+from bo_tuner.space import Config
 from bo_tuner.study import Study, Trial
 from bo_tuner.task import Task
 
@@ -26,6 +27,7 @@ def tune(
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
     min_gain: float = 0.0,
+    confirm: int = 0,
 ) -> Study:
     """Spend at most ``budget`` trials; failed ones count. Ends early, without error, when every config was tried.
 
@@ -39,9 +41,12 @@ def tune(
         callbacks: called after each trial, in order. ``KeyboardInterrupt`` and their exceptions pass through.
         min_gain: end early when the next trial is expected to save less than this share of the best time, for example
             0.002; 0 spends the whole budget.
+        confirm: the last so many trials of the budget, or the next ones where the search ends early, time the best
+            configs again, each once; the study's best is then chosen by all readings of a config.
 
     Raises:
-        UserError: the budget is below 1, ``min_gain`` is not between 0 and 1, or the searcher cannot tell its gain.
+        UserError: the budget is below 1, ``min_gain`` is not between 0 and 1, the searcher cannot tell its gain, or
+            ``confirm`` leaves no trial for the search.
     """
     if budget < 1:
         raise UserError(f"budget: {budget} is below 1")
@@ -49,23 +54,32 @@ def tune(
         raise UserError(f"min_gain: {min_gain} is not at least 0 and below 1")
     if min_gain and not isinstance(searcher, Foresighted):
         raise UserError(f"min_gain: {method or type(searcher).__name__} cannot tell what another trial would gain")
+    if not 0 <= confirm < budget:
+        raise UserError(f"confirm: {confirm} is not at least 0 and below the budget of {budget} trials")
     callbacks = tuple(callbacks)
     trials: list[Trial] = []
-    for index in range(budget):
+
+    def spend(config: Config, ask_s: float) -> None:
+        trial = Trial(len(trials), config, evaluator.evaluate(config), ask_s)
+        searcher.tell(trial)
+        trials.append(trial)
+        for callback in callbacks:
+            callback(trial)
+
+    promises_little = False
+    for _ in range(budget - confirm):
         start = time.perf_counter()
         if min_gain and isinstance(searcher, Foresighted) and searcher.expected_gain() < min_gain:
+            promises_little = True
             break
         try:
             config = searcher.ask()
         except SpaceExhausted:
             break
-        ask_s = time.perf_counter() - start
-        trial = Trial(index, config, evaluator.evaluate(config), ask_s)
-        searcher.tell(trial)
-        trials.append(trial)
-        for callback in callbacks:
-            callback(trial)
-    return Study(task, method, seed, tuple(trials))
+        spend(config, time.perf_counter() - start)
+    for best in Study(task, method, seed, tuple(trials)).ranked()[:confirm]:
+        spend(best.config, 0.0)
+    return Study(task, method, seed, tuple(trials), n_saved=budget - len(trials) if promises_little else 0)
 
 
 def assess(study: Study, searcher: Searcher) -> Study:

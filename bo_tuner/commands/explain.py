@@ -48,32 +48,36 @@ def run(arguments: argparse.Namespace) -> int:
     spec = parse_kernel(arguments.kernel or record["kernel"])
     study = study_of_record(arguments.record, record, spec)
     prior, pool, out = load_prior(spec, arguments.prior), spec.pool(study.task), console()
+
+    def show(title: str, table: Table) -> None:
+        out.print(f"\n{title}", highlight=False, soft_wrap=True)
+        out.print(table, highlight=False)
+
     if not study.method.startswith("meta_gp"):
         note = f"the trials were chosen by {study.method}; what follows is what meta_gp's model makes of them"
         print(f"bo-tuner: note: {note}", file=sys.stderr)
     out.print(f"{study.task.key}: {len(study.trials)} trials of {study.method}, seed {study.seed}", highlight=False)
-    out.print(_expected(prior, pool, study), highlight=False)
+    show(*_expected(prior, pool, study))
     ranked = study.ranked()
     if ranked:
-        out.print(_sources(origin(prior, pool, study.trials, ranked[0].config), ranked[0]), highlight=False)
+        show(*_sources(origin(prior, pool, study.trials, ranked[0].config), ranked[0]))
     else:
         out.print("no trial was correct: no config was chosen")
     if len(ranked) > 1:
         found = feature_differences(prior, spec, pool, ranked[0].config, ranked[1].config)
-        out.print(_features(found, prior, pool, ranked[0], ranked[1]), highlight=False)
-    out.print(REJECTED_TITLE)
-    out.print(rejected_table(pool), highlight=False)
+        show(*_features(found, prior, pool, ranked[0], ranked[1]))
+    show(REJECTED_TITLE, rejected_table(pool))
     return 0
 
 
-def _expected(prior: MetaGP, pool: Pool, study: Study) -> Table:
+def _expected(prior: MetaGP, pool: Pool, study: Study) -> tuple[str, Table]:
     """Expected against measured, a line a trial."""
     from bo_tuner.commands.ledger import config_text, microseconds
     from bo_tuner.surrogates.explanation import predictions
 
     best = study.best
     title = "what the model expected of each trial, given the earlier ones (± one standard deviation)"
-    table = _table(title, "#", "expected", "±", "measured", "off by")
+    table = _table("#", "expected", "±", "measured", "off by")
     table.add_column("config", overflow="fold")
     for trial, expected in zip(study.trials, predictions(prior, pool, study.trials), strict=True):
         result = trial.measurement
@@ -86,14 +90,14 @@ def _expected(prior: MetaGP, pool: Pool, study: Study) -> Table:
         chosen = best is not None and trial.config == best.config
         cells = (str(trial.index + 1), foreseen, spread, measured, off, config_text(trial))
         table.add_row(*cells, style="bold" if chosen else None)
-    return table
+    return title, table
 
 
-def _sources(found: Origin, chosen: Trial) -> Table:
+def _sources(found: Origin, chosen: Trial) -> tuple[str, Table]:
     """The source tasks that moved the chosen config's expected speed most, and what else did."""
     total = sum(abs(one.log_speed) for one in found.sources) or 1.0
     title = f"what moved the expected speed of the chosen config (trial {chosen.index + 1}) from the prior mean"
-    table = _table(title, "source task", "makes it faster by", "share", left=1)
+    table = _table("source task", "makes it faster by", "share", left=1)
     listed = sorted(found.sources, key=lambda one: -abs(one.log_speed))[:N_LISTED]
     for one in listed:
         table.add_row(one.name, _percent(one.log_speed), f"{abs(one.log_speed) / total:.0%}")
@@ -104,10 +108,10 @@ def _sources(found: Origin, chosen: Trial) -> Table:
     table.add_row("all source tasks", _percent(sum(one.log_speed for one in found.sources)), "100%")
     table.add_row("likeness of parameters, its own readings included", _percent(found.parameters), "")
     table.add_row("level of the whole task", _percent(found.level), "")
-    return table
+    return title, table
 
 
-def _features(found: list[Contribution], prior: MetaGP, pool: Pool, chosen: Trial, other: Trial) -> Table:
+def _features(found: list[Contribution], prior: MetaGP, pool: Pool, chosen: Trial, other: Trial) -> tuple[str, Table]:
     """The features by which the prior mean tells the chosen config from the runner-up."""
     mean = prior.prior_mean(pool)
     total = float(mean[pool.index(chosen.config)] - mean[pool.index(other.config)])
@@ -116,7 +120,7 @@ def _features(found: list[Contribution], prior: MetaGP, pool: Pool, chosen: Tria
         f"chosen (trial {chosen.index + 1}) against runner-up (trial {other.index + 1}, measured {slower:.1%} slower):"
         f" what the prior mean makes of their features"
     )
-    table = _table(title, "feature", "chosen", "runner-up", "makes the chosen faster by", left=1)
+    table = _table("feature", "chosen", "runner-up", "makes the chosen faster by", left=1)
     for one in found[:N_LISTED]:
         table.add_row(one.name, *(f"{value:.4g}" for value in one.values), _percent(one.log_speed))
     rest = found[N_LISTED:]
@@ -125,14 +129,14 @@ def _features(found: list[Contribution], prior: MetaGP, pool: Pool, chosen: Tria
         table.add_row(label, "", "", _percent(sum(one.log_speed for one in rest)))
     table.add_section()
     table.add_row("all", "", "", _percent(total))
-    return table
+    return title, table
 
 
-def _table(title: str, *columns: str, left: int = 0) -> Table:
+def _table(*columns: str, left: int = 0) -> Table:
     """A table whose first ``left`` columns hold words and whose others hold numbers."""
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
+    table = Table()
     for at, name in enumerate(columns):
         table.add_column(name, justify="left" if at < left else "right", no_wrap=True)
     return table

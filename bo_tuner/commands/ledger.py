@@ -98,7 +98,9 @@ def print_study(study: Study, record: Mapping[str, Any], *, quiet: bool) -> None
         out.print("no trial was correct: there is no config to recommend")
         return
     line("chosen config", config_text(best), "bold")
-    line("its time", f"{microseconds(best.measurement.time_us)} in trial {best.index + 1}")
+    numbers = [str(trial.index + 1) for trial in study.trials if trial.config == best.config]
+    where = f"in trial {numbers[0]}" if len(numbers) == 1 else f"over trials {' and '.join(numbers)}"
+    line("its time", f"{microseconds(best.measurement.time_us)} {where}")
     if "efficiency" in record:
         final, fastest = microseconds(record["final_us"]), microseconds(record["table_best_us"])
         share = f"{record['efficiency']:.1%} of the best of all {record['n_configs']:,} configs"
@@ -108,7 +110,9 @@ def print_study(study: Study, record: Mapping[str, Any], *, quiet: bool) -> None
     for library, time_us in record["baselines_us"].items():
         line("library", f"{library}: {microseconds(time_us)}")
     if not quiet:
+        saved = f", {study.n_saved} saved since another promised too little" if study.n_saved else ""
         line(
             "paid",
-            f"{len(study.trials)} trials; {record['compile_s']:.1f} s compiling, {record['ask_s']:.2f} s choosing",
+            f"{len(study.trials)} trials{saved};"
+            f" {record['compile_s']:.1f} s compiling, {record['ask_s']:.2f} s choosing",
         )

@@ -40,6 +40,7 @@ def study_record(
         "method": study.method,
         "seed": study.seed,
         "n_trials": len(study.trials),
+        "n_saved": study.n_saved,
         "compile_s": sum(trial.measurement.compile_s for trial in study.trials),
         "ask_s": sum(trial.ask_s for trial in study.trials),
         "best": None if study.best is None else _trial_record(study.best),

@@ -55,6 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="stop when the next trial is expected to save less of the best time, e.g. 0.002 (default: 0, never)",
     )
+    parser.add_argument(
+        "--confirm",
+        metavar="N",
+        type=natural,
+        default=0,
+        help="of the budget, spend the last N trials on timing the N best configs again (default: 0)",
+    )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the study there")
     parser.add_argument("--quiet", action="store_true", help="no progress, no ledger: only the chosen config")
 
@@ -69,15 +76,18 @@ def run(arguments: argparse.Namespace) -> int:
     spec.task(shape, device_named(arguments.device or DEFAULT_DEVICE))
     check_method(arguments.method)
     check_output(arguments.json)
+    if arguments.confirm >= arguments.trials:
+        raise UserError(f"--confirm: {arguments.confirm} is not below the budget of {arguments.trials} trials")
     study, interrupted = _replay(arguments, spec, shape) if arguments.replay else _live(arguments, spec, shape)
     if interrupted:
         print(f"bo-tuner: interrupted; above is what {len(study.trials)} trials found", file=sys.stderr)
         return 130
-    if (n := len(study.trials)) < arguments.trials:
-        why = f"all {n} valid configs were tried, fewer than --trials"
-        if n < len(spec.pool(study.task)):
-            why = f"stopped after {n} of {arguments.trials} trials, another promises less than {arguments.min_gain:.2%}"
+    n, n_configs = len(study.trials), len(spec.pool(study.task))
+    if study.n_saved:
+        why = f"stopped after {n} of {arguments.trials} trials, another promises less than {arguments.min_gain:.2%}"
         print(f"bo-tuner: note: {why}", file=sys.stderr)
+    elif n_configs <= n < arguments.trials:
+        print(f"bo-tuner: note: all {n_configs} valid configs were tried, fewer than --trials", file=sys.stderr)
     return 0
 
 
@@ -151,7 +161,7 @@ def _search(
     method, seed = arguments.method, arguments.seed
     searcher = make_searcher(method, spec, task, seed=seed, prior=prior)
     progress = Progress(arguments.trials, quiet=arguments.quiet)
-    how = {"method": method, "seed": seed, "min_gain": arguments.min_gain}
+    how = {"method": method, "seed": seed, "min_gain": arguments.min_gain, "confirm": arguments.confirm}
     try:
         study = tune(task, searcher, evaluator, arguments.trials, callbacks=[progress], **how)
     except KeyboardInterrupt:

@@ -44,6 +44,11 @@ BAD = {
         "tune gemm M=64 N=64 K=64 --replay --min-gain 2",
         "--min-gain: '2' is not a number of at least 0 and below 1",
     ),
+    "nothing but confirmation": (
+        "tune gemm M=64 N=64 K=64 --replay --trials 2 --confirm 2",
+        "--confirm: 2 is not below the budget of 2 trials",
+    ),
+    "missing record": ("explain /nowhere.json", "RECORD: /nowhere.json cannot be read"),
     "missing prior": ("verify gemm --prior /nowhere", "prior: /nowhere is no file"),
     "unwritable file": ("verify gemm --json /nowhere/x.json", "file: /nowhere/x.json cannot be written"),
     "one prior for two kernels": ("demo --prior x", "--prior: fits one kernel, and 2 are asked for"),
