@@ -8,9 +8,13 @@ from pathlib import Path
 
 from bo_tuner.evaluators.replay import ReplayEvaluator
 from bo_tuner.searchers.base import Searcher
+from bo_tuner.storage.alignment import pool_codes
 from bo_tuner.storage.tables import TaskTable
 from bo_tuner.study import Study
+from bo_tuner.surrogates.features import design_matrix
 from bo_tuner.surrogates.meta_gp import MetaGP
+from bo_tuner.surrogates.prior_mean import Examples
+from bo_tuner.surrogates.residuals import log_efficiency
 from bo_tuner.tuner import tune
 from tests.toy_kernel import TOY_DEVICE, ToySpec, toy_tables
 
@@ -34,6 +38,19 @@ def sources() -> tuple[TaskTable, ...]:
 def target() -> TaskTable:
     """A task of another seed, so of another shape."""
     return recorded(3, 2)[1]
+
+
+@functools.cache
+def examples() -> Examples:
+    """The sources as a prior mean sees them."""
+    designs = [design_matrix(SPEC, table.pool) for table in sources()]
+    return Examples(
+        tasks=[table.task for table in sources()],
+        codes=[pool_codes(table.pool) for table in sources()],
+        features=[values for _, values in designs],
+        targets=[log_efficiency(table) for table in sources()],
+        names=designs[0][0],
+    )
 
 
 @functools.cache

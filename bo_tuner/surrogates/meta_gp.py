@@ -1,8 +1,8 @@
 """The meta-trained Gaussian process: prior mean and covariance learned from other shapes and devices, frozen online.
 
 y = -log(time) of a config is modelled as level + m(config) + residual + noise. The level is the task's unknown best, m
-the tree-based prior mean of log(best / time), the residual's covariance a blend of what past residuals did and of a
-smooth function of the parameters. The construction is the GCP of Salinas et al. (2020, "A quantile-based approach for
+the prior mean of log(best / time), the residual's covariance a blend of what past residuals did and of a smooth
+function of the parameters. The construction is the GCP of Salinas et al. (2020, "A quantile-based approach for
 hyperparameter transfer learning") with a residual covariance pre-trained as in HyperBO (Wang et al., 2024).
 """
 
@@ -39,25 +39,30 @@ from bo_tuner.surrogates.covariance import (
 )
 from bo_tuner.surrogates.distance import DistanceFactors
 from bo_tuner.surrogates.features import design_matrix
+from bo_tuner.surrogates.means import mean_kind, mean_names
+from bo_tuner.surrogates.means import mean_options as named_options
 from bo_tuner.surrogates.meta_train import CovarianceOptions, MetaPrior, meta_train
 from bo_tuner.surrogates.pool_model import PoolGP, as_tensor, pool_inputs
-from bo_tuner.surrogates.prior_mean import MeanOptions, TreeMean
+from bo_tuner.surrogates.prior_mean import Parts
 from bo_tuner.surrogates.residuals import Curve, Residuals
 from bo_tuner.task import Task
+
+#: In front of the names of a checkpoint's arrays that are the prior mean's.
+_MEAN_PREFIX = "mean."
 
 
 class MetaGP:
     """A GP with a learned, frozen prior. Every part can be switched off for an ablation.
 
     Args:
-        mean: use the tree-based prior mean; without it the prior mean is 0 and residuals are whole log efficiencies.
+        mean: kind of the prior mean: ``trees``, ``mlp``, ``kernel_regression`` or ``none``, which is 0 everywhere.
         empirical_share: weight of the empirical covariance against the mixed one, from 0 to 1.
         level_sd: prior standard deviation of the task's level around the first readings; 0 switches the term off.
         calibrate: enlarge the residual variance on a device that is not among the sources by what leaving whole source
             devices out showed.
         scale: further factor of the residual variance.
         shrinkage: share of the empirical covariance that is kept, the rest goes to its diagonal.
-        mean_options: fields of :class:`MeanOptions` that differ from the default.
+        mean_options: fields of the kind's options that differ from the default, for example of :class:`TreeOptions`.
         covariance_options: fields of :class:`CovarianceOptions` that differ from the default.
 
     Raises:
@@ -67,7 +72,7 @@ class MetaGP:
     def __init__(
         self,
         *,
-        mean: bool = True,
+        mean: str = "trees",
         empirical_share: float = 0.5,
         level_sd: float = 0.5,
         calibrate: bool = True,
@@ -89,7 +94,7 @@ class MetaGP:
         self.calibrate = calibrate
         self.scale = scale
         self.shrinkage = shrinkage
-        self.mean_options = MeanOptions(**(mean_options or {}))
+        self.mean_options = named_options(mean, mean_options or {})
         self.covariance_options = CovarianceOptions(**(covariance_options or {}))
         self.spec: KernelSpec | None = None
         self.prior: MetaPrior | None = None
@@ -105,11 +110,11 @@ class MetaGP:
             UserError: the sources are too few.
         """
         self.prior, left_out = meta_train(
-            sources, spec, self.mean_options, self.covariance_options, use_mean=self.mean, progress=progress
+            sources, spec, mean_kind(self.mean), self.mean_options, self.covariance_options, progress=progress
         )
         self.spec, self._last = spec, None
         self._left_out = [(table.task, mean) for table, mean in zip(sources, left_out, strict=True)]
-        self.header = _header(sources, spec, self.prior, asdict(self.mean_options))
+        self.header = _header(sources, spec, self.prior, self.mean, asdict(self.mean_options))
         return self
 
     @property
@@ -152,7 +157,7 @@ class MetaGP:
 
     def mean_at(self, pool: Pool, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Prior mean of log(best / time), ``[n]``, at rows of a design matrix, ``[n, d]``, of a pool's or made up."""
-        return self._trained()[1].trees.predict(features)
+        return self._trained()[1].mean.predict(pool, features)
 
     def covariance(self, pool: Pool) -> BlendedCovariance:
         """Prior covariance of a pool."""
@@ -186,6 +191,7 @@ class MetaGP:
     def save(self, path: Path | str) -> None:
         """Write the trained prior to one file without pickle."""
         prior = self._trained()[1]
+        mean = prior.mean.to_checkpoint()
         arrays: dict[str, NDArray[Any]] = {
             "codes": prior.residuals.codes,
             "residuals": prior.residuals.values,
@@ -196,24 +202,36 @@ class MetaGP:
             "scales": prior.scales,
             "portfolio": prior.portfolio,
         }
+        arrays |= {f"{_MEAN_PREFIX}{name}": values for name, values in mean.arrays.items()}
         if prior.distance is not None:
             arrays |= {"distance_x": prior.distance.mean.x, "distance_mean": prior.distance.mean.y}
             arrays |= {"distance_high": prior.distance.high.y, "distance_floor": np.array([prior.distance.floor])}
-        write_checkpoint(path, Checkpoint(self.header, arrays, prior.trees.to_text()))
+        write_checkpoint(path, Checkpoint(self.header, arrays, mean.texts))
 
     @classmethod
     def load(cls, path: Path | str, spec: KernelSpec, **options: Any) -> MetaGP:
         """Read a prior that :meth:`save` wrote; ``options`` are the constructor's.
 
         Raises:
-            UserError: the file is damaged, or was trained for another kernel, space or version of the features.
+            UserError: the file is damaged, was trained for another kernel, space or version of the features, or has
+                another kind of prior mean than ``options`` ask for.
         """
         checkpoint = read_checkpoint(path)
         header, arrays = checkpoint.header, checkpoint.arrays
         _check_header(path, header, spec)
+        # The first priors had trees or nothing and did not say which.
+        kind = header.get("mean", "trees" if checkpoint.texts else "none")
+        if kind not in mean_names():
+            raise UserError(f"{path}: mean: {kind!r} is not one of {', '.join(mean_names())}")
+        surrogate = cls(**{"mean": kind, **options})
+        if surrogate.mean != kind:
+            raise UserError(f"{path}: mean: is {kind}, not {surrogate.mean}; train another prior for that")
+        of_mean = {
+            name.removeprefix(_MEAN_PREFIX): values for name, values in arrays.items() if name.startswith(_MEAN_PREFIX)
+        }
         try:
             prior = MetaPrior(
-                trees=TreeMean.from_text(checkpoint.texts),
+                mean=mean_kind(kind).load(Parts(of_mean, checkpoint.texts)),
                 feature_names=tuple(header["feature_names"]),
                 residuals=Residuals(
                     arrays["codes"], arrays["residuals"], Curve(arrays["variance_x"], arrays["variance_y"])
@@ -228,7 +246,6 @@ class MetaGP:
             )
         except KeyError as error:
             raise UserError(f"{path}: {error.args[0]}: is missing") from None
-        surrogate = cls(**options)
         surrogate.spec, surrogate.prior, surrogate.header = spec, prior, dict(header)
         return surrogate
 
@@ -291,7 +308,7 @@ def _distance_factors(arrays: Mapping[str, NDArray[Any]]) -> DistanceFactors | N
 
 
 def _header(
-    sources: Sequence[TaskTable], spec: KernelSpec, prior: MetaPrior, mean_options: Mapping[str, Any]
+    sources: Sequence[TaskTable], spec: KernelSpec, prior: MetaPrior, mean: str, mean_options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Where a prior comes from and what it fits to."""
     probe = sources[0].task
@@ -303,6 +320,7 @@ def _header(
         "sources": [table.task.key for table in sources],
         "smooth": prior.smooth,
         "device_scale": prior.device_scale,
+        "mean": mean,
         "mean_options": dict(mean_options),
         "probe": {
             "shape": dict(probe.shape),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +24,8 @@ from bo_tuner.surrogates.covariance import (
 )
 from bo_tuner.surrogates.distance import DistanceFactors
 from bo_tuner.surrogates.features import design_matrix
-from bo_tuner.surrogates.prior_mean import Floats, MeanOptions, TreeMean, fit_tree_mean
+from bo_tuner.surrogates.means import MeanKind
+from bo_tuner.surrogates.prior_mean import Examples, Floats, PriorMean
 from bo_tuner.surrogates.residuals import (
     Curve,
     Residuals,
@@ -33,14 +35,17 @@ from bo_tuner.surrogates.residuals import (
     noise_curve,
 )
 
+#: One config in so many is enough to see how much larger residuals are on an unseen device, which is one number.
+_KEPT_OF_DEVICES = 3
+
 
 @dataclass(frozen=True)
 class MetaPrior:
-    """A trained prior: plain arrays and trees.
+    """A trained prior.
 
     Args:
-        trees: prior mean.
-        feature_names: inputs of the trees, in order.
+        mean: prior mean.
+        feature_names: columns of the design matrix, in order.
         residuals: cross-fitted residuals of the sources.
         noise: variance of a reading over log time.
         scales: lengthscales of the mixed covariance, ``[n_parameters]``.
@@ -51,7 +56,7 @@ class MetaPrior:
         distance: what makes predicted distances to the best config right; None if nobody has looked.
     """
 
-    trees: TreeMean
+    mean: PriorMean
     feature_names: tuple[str, ...]
     residuals: Residuals
     noise: Curve
@@ -68,11 +73,13 @@ class CovarianceOptions:
     """How the mixed covariance is fitted.
 
     Args:
-        n_configs: configs of a task that enter the likelihood, most of them near its top.
+        n_tasks: source tasks that enter the likelihood, evenly spread over the list; only for speed.
+        n_configs: configs of a task that enter it, most of them near its top.
         n_steps: gradient steps.
         seed: of the choice of configs.
     """
 
+    n_tasks: int = 96
     n_configs: int = 96
     n_steps: int = 60
     seed: int = 0
@@ -81,10 +88,10 @@ class CovarianceOptions:
 def meta_train(
     tables: Sequence[TaskTable],
     spec: KernelSpec,
-    mean: MeanOptions,
+    mean: MeanKind,
+    mean_options: Any,
     covariance: CovarianceOptions,
     *,
-    use_mean: bool = True,
     progress: Progress | None = None,
 ) -> tuple[MetaPrior, list[Floats]]:
     """Train a prior.
@@ -92,9 +99,9 @@ def meta_train(
     Args:
         tables: source tasks of one kernel, of at least two shapes.
         spec: the kernel.
-        mean: how the trees are grown.
+        mean: which kind of prior mean.
+        mean_options: how it is fitted, of the kind's own class.
         covariance: how the covariance is fitted.
-        use_mean: false puts zero in the place of the trees (an ablation).
         progress: told what is being done.
 
     Returns:
@@ -112,27 +119,31 @@ def meta_train(
     if progress is not None:
         progress("features", 0.0)
     designs = [design_matrix(spec, table.pool) for table in tables]
-    names, features = designs[0][0], [values for _, values in designs]
-    targets = [log_efficiency(table) for table in tables]
+    examples = Examples(
+        tasks=[table.task for table in tables],
+        codes=[pool_codes(table.pool) for table in tables],
+        features=[values for _, values in designs],
+        targets=[log_efficiency(table) for table in tables],
+        names=designs[0][0],
+    )
     devices = tuple(sorted({table.task.device.key for table in tables}))
-    if use_mean:
-        trees, left_out = fit_tree_mean(features, targets, shapes, names, mean, progress)
-    else:
-        trees, left_out = TreeMean([]), [np.zeros(len(table)) for table in tables]
+    prior_mean, left_out = mean.fit(examples, shapes, mean_options, progress)
     residuals = align_residuals(tables, left_out)
     device_scale = 1.0
-    if use_mean and len(devices) > 1:
+    if len(devices) > 1:
         by_device = [table.task.device.key for table in tables]
-        _, across = fit_tree_mean(features, targets, by_device, names, mean, progress)
-        device_scale = _variance_ratio(targets, left_out, across)
+        thinned = _thinned(examples)
+        _, across = mean.fit(thinned, by_device, mean_options, progress)
+        within = [predicted[::_KEPT_OF_DEVICES] for predicted in left_out]
+        device_scale = _variance_ratio(thinned.targets, within, across)
     if progress is not None:
         progress("covariance", 0.0)
     scales, smooth = _fit_mixed(tables, residuals, left_out, covariance)
     if progress is not None:
         progress("covariance", 1.0)
     prior = MetaPrior(
-        trees=trees,
-        feature_names=tuple(names),
+        mean=prior_mean,
+        feature_names=tuple(examples.names),
         residuals=residuals,
         noise=noise_curve(tables),
         scales=scales,
@@ -142,6 +153,18 @@ def meta_train(
         portfolio=greedy_portfolio(tables),
     )
     return prior, left_out
+
+
+def _thinned(examples: Examples) -> Examples:
+    """Every so-many-th config of each task."""
+    every = slice(None, None, _KEPT_OF_DEVICES)
+    return Examples(
+        tasks=examples.tasks,
+        codes=[codes[every] for codes in examples.codes],
+        features=[features[every] for features in examples.features],
+        targets=[targets[every] for targets in examples.targets],
+        names=examples.names,
+    )
 
 
 def _variance_ratio(targets: Sequence[Floats], within: Sequence[Floats], across: Sequence[Floats]) -> float:
@@ -194,7 +217,8 @@ def _standardised(
     rng = np.random.default_rng(options.seed)
     n = min(options.n_configs, *(int(table.correct.sum()) for table in tables))
     x, z = [], []
-    for row, (table, predicted) in enumerate(zip(tables, left_out, strict=True)):
+    for row in np.unique(np.linspace(0, len(tables) - 1, min(options.n_tasks, len(tables))).round().astype(int)):
+        table, predicted = tables[row], left_out[row]
         own = residuals.values[row, np.searchsorted(residuals.codes, pool_codes(table.pool))].astype(np.float64)
         correct = np.flatnonzero(table.correct)
         ranked = correct[np.argsort(-table.efficiencies[correct], kind="stable")]

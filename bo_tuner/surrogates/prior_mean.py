@@ -1,205 +1,136 @@
-"""The prior mean: gradient-boosted trees from physical features to log(best / time), cross-fitted over whole tasks.
+"""What a prior mean is: a prediction of log(best / time) of every config of a task of which nothing was timed.
 
-Cross-fitting gives every source task a prediction by trees that never saw it; what is left is what the covariance
-models. The trees of all folds are averaged for a new task (a bagging over tasks).
+A prior mean is fitted with cross-fitting over groups of tasks: every source task also gets a prediction by a model that
+never saw it, and what that leaves is what the covariance models. ``means.py`` knows all kinds by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bo_tuner.errors import UserError
+from bo_tuner.space import Pool
 from bo_tuner.surrogates.base import Progress
-
-if TYPE_CHECKING:
-    import lightgbm
+from bo_tuner.task import Task
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class MeanOptions:
-    """How the trees are grown.
+class Examples:
+    """What a prior mean learns from; every sequence has one entry a source task.
 
     Args:
-        n_folds: folds of whole tasks, at least 2 (fewer if there are fewer tasks).
-        n_trees: trees a fold.
-        learning_rate: shrinkage a tree.
-        n_leaves: leaves a tree.
-        feature_fraction: share of the features a tree sees.
-        floor: log(best / time) is clipped here; how bad a very bad config is does not matter.
-        near: configs at or above this efficiency are all kept.
-        keep: share of the other configs that is kept (their weight grows in turn); only for speed.
-        weight_power: weight of a config is efficiency to this power, plus 0.05.
-        n_jobs: folds grown at the same time, one thread each.
-        seed: of folds, bagging and thinning.
+        tasks: the tasks.
+        codes: code of every config (:func:`~bo_tuner.storage.alignment.pool_codes`), ``[n_configs]``.
+        features: design matrices, ``[n_configs, d]``.
+        targets: log(best / time), ``[n_configs]``; NaN where a config is not correct.
+        names: names of the ``d`` features.
     """
 
-    n_folds: int = 5
-    n_trees: int = 500
-    learning_rate: float = 0.07
-    n_leaves: int = 127
-    feature_fraction: float = 0.4
-    floor: float = -3.0
-    near: float = 0.6
-    keep: float = 0.35
-    weight_power: float = 1.0
-    n_jobs: int = 2
-    seed: int = 0
+    tasks: Sequence[Task]
+    codes: Sequence[NDArray[np.int64]]
+    features: Sequence[Floats]
+    targets: Sequence[Floats]
+    names: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.tasks)
 
 
-class TreeMean:
-    """Average of boosted trees. Equal to zero everywhere if it has none.
+@dataclass(frozen=True)
+class Parts:
+    """What a checkpoint keeps of a prior mean: arrays by name and long texts in order."""
 
-    Args:
-        boosters: LightGBM models.
-    """
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    texts: Sequence[str] = ()
 
-    def __init__(self, boosters: Sequence[lightgbm.Booster]) -> None:
-        self.boosters = tuple(boosters)
 
-    def predict(self, features: Floats) -> Floats:
-        """Prior mean of log(best / time), shape ``[n]``, of features ``[n, d]``."""
-        if not self.boosters:
-            return np.zeros(len(features))
-        with ThreadPoolExecutor(len(self.boosters)) as workers:  # LightGBM lets go of Python while it predicts
-            parts = list(workers.map(lambda booster: booster.predict(features, num_threads=1), self.boosters))
-        mean: Floats = np.mean(np.array(parts, dtype=np.float64), axis=0)
-        return mean
+class PriorMean(Protocol):
+    """A fitted prior mean. Predictions are the same before and after a checkpoint."""
 
-    def to_text(self) -> list[str]:
-        """LightGBM's own text of each model, less what prediction does not need."""
-        return [_slim(booster.model_to_string(num_iteration=-1)) for booster in self.boosters]
+    def predict(self, pool: Pool, features: Floats) -> Floats:
+        """log(best / time) of every config, shape ``[n]``, given the pool and its design matrix ``[n, d]``."""
+        ...
+
+    def to_checkpoint(self) -> Parts:
+        """All that :meth:`from_checkpoint` needs."""
+        ...
 
     @classmethod
-    def from_text(cls, texts: Sequence[str]) -> TreeMean:
-        """Inverse of :meth:`to_text`."""
-        return cls([_lightgbm().Booster(model_str=text) for text in texts])
+    def from_checkpoint(cls, parts: Parts) -> Self:
+        """Inverse of :meth:`to_checkpoint`; raises ``KeyError`` with the name of an array that is not there."""
+        ...
 
 
-def fit_tree_mean(
-    features: Sequence[Floats],
-    targets: Sequence[Floats],
-    groups: Sequence[str],
-    names: Sequence[str],
-    options: MeanOptions,
-    progress: Progress | None = None,
-) -> tuple[TreeMean, list[Floats]]:
-    """Cross-fit the trees.
+class FitMean(Protocol):
+    """Fits one kind of prior mean."""
 
-    Args:
-        features: a task's design matrix, ``[n_configs, d]``.
-        targets: its log(best / time), ``[n_configs]``; NaN where a config is not correct.
-        groups: tasks of one group (the same shape on two devices) are left out together.
-        names: names of the ``d`` features.
-        options: how.
-        progress: told after each fold.
+    def __call__(
+        self, examples: Examples, groups: Sequence[str], options: Any, progress: Progress | None = None
+    ) -> tuple[PriorMean, list[Floats]]:
+        """Fit with cross-fitting.
 
-    Returns:
-        The averaged trees, and for each task the prediction by the trees that did not see it.
-    """
-    fold_of = _folds(groups, options)
-    n_folds = max(fold_of) + 1
-    done = 0
+        Args:
+            examples: the source tasks.
+            groups: one a task; tasks of one group (the same shape on two devices) are left out together.
+            options: of the kind's own class.
+            progress: told the share that is done.
 
-    def one_fold(fold: int) -> lightgbm.Booster:
-        nonlocal done
-        train = [task for task in range(len(features)) if fold_of[task] != fold] or list(range(len(features)))
-        booster = _grow([features[task] for task in train], [targets[task] for task in train], names, options, fold)
-        done += 1
-        if progress is not None:
-            progress("prior mean", done / n_folds)
-        return booster
-
-    with ThreadPoolExecutor(max_workers=options.n_jobs) as workers:
-        # By way of the text, whose numbers are rounded, so that a loaded prior is the trained one.
-        boosters = TreeMean.from_text(TreeMean(list(workers.map(one_fold, range(n_folds)))).to_text()).boosters
-    left_out = [TreeMean([boosters[fold]]).predict(x) for fold, x in zip(fold_of, features, strict=True)]
-    return TreeMean(boosters), left_out
+        Returns:
+            The prior mean for new tasks, and for each source task the prediction of a model that did not see its group
+            (of one that saw everything if there is one group only).
+        """
+        ...
 
 
-def _folds(groups: Sequence[str], options: MeanOptions) -> list[int]:
+@dataclass(frozen=True)
+class NoOptions:
+    """Nothing can be chosen."""
+
+
+class NoMean:
+    """Zero everywhere: what is left for the covariance is whole log efficiencies (an ablation)."""
+
+    def predict(self, pool: Pool, features: Floats) -> Floats:
+        """Zeros, shape ``[n]``."""
+        return np.zeros(len(features))
+
+    def to_checkpoint(self) -> Parts:
+        """Nothing."""
+        return Parts()
+
+    @classmethod
+    def from_checkpoint(cls, parts: Parts) -> NoMean:
+        """Inverse of :meth:`to_checkpoint`."""
+        return cls()
+
+
+def fit_no_mean(
+    examples: Examples, groups: Sequence[str], options: NoOptions, progress: Progress | None = None
+) -> tuple[NoMean, list[Floats]]:
+    """See :class:`FitMean`."""
+    return NoMean(), [np.zeros(len(codes)) for codes in examples.codes]
+
+
+def folds(groups: Sequence[str], n_folds: int, seed: int) -> list[int]:
+    """A fold for every task, ``n_folds`` at most; groups stay together and depend on nothing but names and seed."""
     distinct = sorted(set(groups))
-    n_folds = max(1, min(options.n_folds, len(distinct)))
-    shuffled = np.random.default_rng(options.seed).permutation(len(distinct))
+    n_folds = max(1, min(n_folds, len(distinct)))
+    shuffled = np.random.default_rng(seed).permutation(len(distinct))
     fold_of = {distinct[at]: place % n_folds for place, at in enumerate(shuffled)}
     return [fold_of[group] for group in groups]
 
 
-def _grow(
-    features: Sequence[Floats], targets: Sequence[Floats], names: Sequence[str], options: MeanOptions, fold: int
-) -> lightgbm.Booster:
-    x, y = np.concatenate(features), np.concatenate(targets)
-    # Every task weighs the same, however large its pool.
-    weight = np.concatenate([np.full(len(target), 1.0 / len(target)) for target in targets])
-    drawn = np.random.default_rng([options.seed, fold]).random(len(y))
-    near = y >= np.log(options.near)
-    used = np.isfinite(y) & (near | (drawn < options.keep))
-    weight = weight * np.where(near, 1.0, 1.0 / options.keep)
-    x, y, weight = x[used], np.maximum(y[used], options.floor), weight[used]
-    weight = weight * (np.exp(options.weight_power * y) + 0.05)
-    parameters = {
-        "objective": "l2",
-        "learning_rate": options.learning_rate,
-        "num_leaves": options.n_leaves,
-        "feature_fraction": options.feature_fraction,
-        "bagging_fraction": 0.8,
-        "bagging_freq": 1,
-        "min_data_in_leaf": 20,
-        "lambda_l2": 1.0,
-        "max_bin": 63,
-        "seed": options.seed * 100 + fold,
-        "num_threads": 1,
-        "deterministic": True,
-        "force_col_wise": True,
-        "verbose": -1,
-    }
-    data = _lightgbm().Dataset(x, y, weight=weight / weight.mean(), feature_name=list(names))
-    booster: lightgbm.Booster = _lightgbm().train(parameters, data, num_boost_round=options.n_trees)
-    return booster
+def outside(fold_of: Sequence[int], fold: int) -> list[int]:
+    """The tasks that train the model of a fold: all others; every task if there is one fold only."""
+    return [task for task, own in enumerate(fold_of) if own != fold] or list(range(len(fold_of)))
 
 
-#: What LightGBM tells of how a tree grew, and the sizes of the texts before they were cut.
-_GROWTH = {
-    "split_gain",
-    "leaf_weight",
-    "leaf_count",
-    "internal_value",
-    "internal_weight",
-    "internal_count",
-    "tree_sizes",
-}
-
-
-def _slim(text: str) -> str:
-    """A model's text without the story of its growth and with short numbers: a quarter, and predictions within 1e-5."""
-    lines = []
-    for line in text.partition("end of trees")[0].splitlines():
-        key, _, values = line.partition("=")
-        if key in ("leaf_value", "threshold"):
-            digits = 6 if key == "leaf_value" else 9
-            line = f"{key}=" + " ".join(f"{float(value):.{digits}g}" for value in values.split())
-        if key not in _GROWTH:
-            lines.append(line)
-    return "\n".join([*lines, "end of trees", ""])
-
-
-def _lightgbm() -> Any:
-    """LightGBM, loaded after torch: its wheel looks for an OpenMP library of the system, which torch's brings along.
-
-    Raises:
-        UserError: neither has one.
-    """
-    import torch  # noqa: F401
-
-    try:
-        import lightgbm
-    except OSError as error:
-        raise UserError(f"lightgbm: cannot be loaded, {error}; Debian and Ubuntu have it as libgomp1") from None
-    return lightgbm
+def importance(target: Floats, power: float) -> Floats:
+    """Weight of every config: its efficiency to a power, plus a little, since a bad config has to be known as bad."""
+    return np.exp(power * target) + 0.05

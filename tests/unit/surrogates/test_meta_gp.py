@@ -24,7 +24,8 @@ POOL = target().pool
 
 
 def trained(tables: tuple[TaskTable, ...] | None = None, **options: object) -> MetaGP:
-    surrogate = MetaGP(mean_options=FEW_TREES, covariance_options=FEW_STEPS, **options)  # type: ignore[arg-type]
+    few = FEW_TREES if options.get("mean", "trees") == "trees" else {}
+    surrogate = MetaGP(mean_options=few, covariance_options=FEW_STEPS, **options)  # type: ignore[arg-type]
     return surrogate.meta_fit(tables or sources(), SPEC)
 
 
@@ -69,7 +70,7 @@ def test_repeated_readings_of_a_config_are_one_observation() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"mean": False},
+        {"mean": "none"},
         {"empirical_share": 0.0},
         {"empirical_share": 1.0},
         {"level_sd": 0.0},
@@ -79,11 +80,11 @@ def test_repeated_readings_of_a_config_are_one_observation() -> None:
     ],
     ids=str,
 )
-def test_every_part_can_be_switched(options: dict[str, float]) -> None:
+def test_every_part_can_be_switched(options: dict[str, object]) -> None:
     surrogate = trained(**options)
     study = replay(make_searcher("meta_gp", SPEC, target().task, prior=surrogate), 6)
     assert len({POOL.index(trial.config) for trial in study.trials}) == 6
-    if options == {"mean": False}:
+    if options == {"mean": "none"}:
         assert not surrogate.prior_mean(POOL).any()
 
 
@@ -152,6 +153,31 @@ def test_checkpoint_of_something_else(tmp_path: Path) -> None:
     refused("was trained for gemm, not toy", kernel="gemm")
     refused("another version of toy's search space", space="x")
     refused("was trained on other features", feature_names=["a"])
+    refused("mean: 'guess' is not one of", mean="guess")
+
+
+def test_a_prior_keeps_its_kind_of_mean(tmp_path: Path) -> None:
+    path = tmp_path / "toy.safetensors"
+    toy_prior().save(path)
+    assert MetaGP.load(path, SPEC).mean == "trees"
+    with pytest.raises(UserError, match="mean: is trees, not mlp"):
+        MetaGP.load(path, SPEC, mean="mlp")
+    good = read_checkpoint(path)
+    old = {key: value for key, value in good.header.items() if key != "mean"}
+    write_checkpoint(path, dataclasses.replace(good, header=old))
+    np.testing.assert_array_equal(MetaGP.load(path, SPEC).prior_mean(POOL), toy_prior().prior_mean(POOL))
+    write_checkpoint(path, dataclasses.replace(good, header=old, texts=()))
+    assert not MetaGP.load(path, SPEC).prior_mean(POOL).any()
+
+
+def test_a_part_of_the_mean_that_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "toy.safetensors"
+    trained(mean="kernel_regression").save(path)
+    good = read_checkpoint(path)
+    arrays = {name: values for name, values in good.arrays.items() if name != "mean.metric"}
+    write_checkpoint(path, dataclasses.replace(good, arrays=arrays))
+    with pytest.raises(UserError, match="metric: is missing"):
+        MetaGP.load(path, SPEC)
 
 
 def test_a_feature_that_changed_its_meaning_is_noticed(tmp_path: Path) -> None:
@@ -180,6 +206,10 @@ def test_bad_arguments() -> None:
     for options in ({"empirical_share": 2.0}, {"shrinkage": -1.0}, {"level_sd": -1.0}, {"scale": 0.0}):
         with pytest.raises(UserError, match=next(iter(options))):
             make_surrogate("meta_gp", **options)
+    with pytest.raises(UserError, match="mean: True is not one of kernel_regression, mlp, none, trees"):
+        make_surrogate("meta_gp", mean=True)
+    with pytest.raises(UserError, match=r"mean_options: none: .*n_trees"):
+        MetaGP(mean="none", mean_options={"n_trees": 3})
     with pytest.raises(UserError, match="no prior yet"):
         MetaGP().prior_mean(POOL)
     with pytest.raises(UserError, match="surrogate: 'magic'"):
