@@ -34,7 +34,7 @@ class MLPOptions:
         n_steps: steps of AdamW, its rate falling to 0 along a cosine.
         n_batch: configs a step and network.
         learning_rate: at the start.
-        weight_decay: of AdamW.
+        weight_decay: of AdamW; large, since few shapes can tell that many features apart.
         floor: log(best / time) is clipped here; how bad a very bad config is does not matter.
         weight_power: weight of a config is efficiency to this power, plus 0.05.
         seed: of folds, first weights and batches.
@@ -45,7 +45,7 @@ class MLPOptions:
     n_steps: int = 3000
     n_batch: int = 1024
     learning_rate: float = 3e-3
-    weight_decay: float = 1e-2
+    weight_decay: float = 1.0
     floor: float = -3.0
     weight_power: float = 1.0
     seed: int = 0
