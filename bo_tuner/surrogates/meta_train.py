@@ -132,9 +132,9 @@ def meta_train(
     device_scale = 1.0
     if len(devices) > 1:
         by_device = [table.task.device.key for table in tables]
-        thinned = _thinned(examples)
+        thinned, kept = _thinned(examples)
         _, across = mean.fit(thinned, by_device, mean_options, progress)
-        within = [predicted[::_KEPT_OF_DEVICES] for predicted in left_out]
+        within = [predicted[rows] for predicted, rows in zip(left_out, kept, strict=True)]
         device_scale = _variance_ratio(thinned.targets, within, across)
     if progress is not None:
         progress("covariance", 0.0)
@@ -155,16 +155,22 @@ def meta_train(
     return prior, left_out
 
 
-def _thinned(examples: Examples) -> Examples:
-    """Every so-many-th config of each task."""
-    every = slice(None, None, _KEPT_OF_DEVICES)
-    return Examples(
+def _thinned(examples: Examples) -> tuple[Examples, list[NDArray[np.int64]]]:
+    """One config in so many and their rows; the same ones in every task, since a mean may compare tasks config by config."""
+    codes = np.random.default_rng(0).permutation(np.unique(np.concatenate(examples.codes)))[::_KEPT_OF_DEVICES]
+    kept = [np.flatnonzero(np.isin(own, codes)) for own in examples.codes]
+
+    def rows_of(parts: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        return [part[rows] for part, rows in zip(parts, kept, strict=True)]
+
+    thinned = Examples(
         tasks=examples.tasks,
-        codes=[codes[every] for codes in examples.codes],
-        features=[features[every] for features in examples.features],
-        targets=[targets[every] for targets in examples.targets],
+        codes=rows_of(examples.codes),
+        features=rows_of(examples.features),
+        targets=rows_of(examples.targets),
         names=examples.names,
     )
+    return thinned, kept
 
 
 def _variance_ratio(targets: Sequence[Floats], within: Sequence[Floats], across: Sequence[Floats]) -> float:
@@ -174,6 +180,8 @@ def _variance_ratio(targets: Sequence[Floats], within: Sequence[Floats], across:
         per_task = []
         for target, predicted in zip(targets, predictions, strict=True):
             ok = np.isfinite(target)
+            if not ok.any():
+                continue
             weight = np.exp(3.0 * target[ok])
             residual = target[ok] - predicted[ok]
             residual = residual - np.average(residual, weights=weight)
