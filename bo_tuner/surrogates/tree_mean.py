@@ -170,12 +170,14 @@ def _lightgbm() -> Any:
     """LightGBM, loaded after torch: its wheel looks for an OpenMP library of the system, which torch's brings along.
 
     Raises:
-        UserError: neither has one.
+        UserError: it is not installed, or neither has an OpenMP library.
     """
     import torch  # noqa: F401
 
     try:
         import lightgbm
+    except ModuleNotFoundError:
+        raise UserError("lightgbm: is not installed, and the prior is made of its trees; pip install lightgbm") from None
     except OSError as error:
         raise UserError(f"lightgbm: cannot be loaded, {error}; Debian and Ubuntu have it as libgomp1") from None
     return lightgbm

@@ -139,7 +139,7 @@ def test_verify_writes_the_protocol_figures(
         "n_tasks": 4,
         "method": "meta_gp",
     }
-    assert list(figures["efficiency"]) == ["1", "3", "5", "10", "20"]
+    assert list(figures["efficiency"]) == ["1", "2", "3", "5", "10", "20"]
     for statistics in figures["efficiency"].values():
         assert set(statistics) == {"mean", "median", "worst_tenth", "p10", "min"}
         assert 0 <= statistics["min"] <= statistics["worst_tenth"] <= statistics["mean"] <= 1
@@ -179,7 +179,7 @@ def test_verify_judges_other_methods_beside(
     assert main(line) == 0
     beside = json.loads(file.read_text(encoding="utf-8"))["beside"]
     assert set(beside) == {"prior_only", "random (expected)"}
-    assert list(beside["prior_only"]) == ["1", "3"]
+    assert list(beside["prior_only"]) == ["1", "2", "3"]
     assert "prior_only" in capsys.readouterr().out
 
 

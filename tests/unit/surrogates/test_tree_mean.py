@@ -1,5 +1,11 @@
 from __future__ import annotations
 
+import sys
+
+import pytest
+
+from bo_tuner.errors import UserError
+from bo_tuner.surrogates.prior_mean import Parts
 from bo_tuner.surrogates.tree_mean import TreeMean, TreeOptions, fit_tree_mean
 from tests.toy_prior import FEW_TREES, examples
 
@@ -16,3 +22,9 @@ def test_checkpoints_hold_rounded_trees_that_predict_the_same() -> None:
     assert not parts.arrays
     assert not any("split_gain" in text for text in parts.texts)
     assert TreeMean.from_checkpoint(parts).to_checkpoint() == parts
+
+
+def test_missing_lightgbm_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    with pytest.raises(UserError, match="^lightgbm: is not installed"):
+        TreeMean.from_checkpoint(Parts(texts=["a model"]))
