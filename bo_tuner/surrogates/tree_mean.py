@@ -177,7 +177,7 @@ def _lightgbm() -> Any:
     try:
         import lightgbm
     except ModuleNotFoundError:
-        raise UserError("lightgbm: is not installed, and the prior is made of its trees; pip install lightgbm") from None
+        raise UserError("lightgbm: is not installed, but the prior is of its trees; pip install lightgbm") from None
     except OSError as error:
         raise UserError(f"lightgbm: cannot be loaded, {error}; Debian and Ubuntu have it as libgomp1") from None
     return lightgbm

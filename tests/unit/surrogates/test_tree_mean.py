@@ -26,5 +26,5 @@ def test_checkpoints_hold_rounded_trees_that_predict_the_same() -> None:
 
 def test_missing_lightgbm_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
-    with pytest.raises(UserError, match="^lightgbm: is not installed"):
+    with pytest.raises(UserError, match=r"^lightgbm: is not installed"):
         TreeMean.from_checkpoint(Parts(texts=["a model"]))
