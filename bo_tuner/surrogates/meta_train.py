@@ -156,7 +156,7 @@ def meta_train(
 
 
 def _thinned(examples: Examples) -> tuple[Examples, list[NDArray[np.int64]]]:
-    """One config in so many, the same in every task (a mean may compare tasks config by config), and their rows."""
+    """One config in so many and their rows; the same in every task, as a mean may compare tasks config by config."""
     codes = np.random.default_rng(0).permutation(np.unique(np.concatenate(examples.codes)))[::_KEPT_OF_DEVICES]
     kept = [np.flatnonzero(np.isin(own, codes)) for own in examples.codes]
 
