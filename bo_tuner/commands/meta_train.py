@@ -15,12 +15,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", metavar="NAME", default="train", help="which tables (default: train)")
     parser.add_argument("--device", metavar="NAME", help="only tables of this device (default: of all)")
     parser.add_argument("--out", metavar="FILE", type=Path, help="the prior (default: KERNEL.safetensors here)")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the tables, train and save."""
     from bo_tuner.commands.locate import tables_root
-    from bo_tuner.commands.screen import console
+    from bo_tuner.commands.screen import Shares, console
     from bo_tuner.searchers.calibration import calibrate_distance
     from bo_tuner.storage.tables import find_tables, read_tables
     from bo_tuner.surrogates.meta_gp import MetaGP
@@ -35,11 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
     n_configs = sum(map(len, tables))
     screen.print(f"{len(tables)} shapes, {n_configs:,} timed configs, of {', '.join(devices)}", highlight=False)
 
-    def progress(what: str, share: float) -> None:
-        screen.print(f"{what} {share:.0%}", highlight=False)
-
-    surrogate = MetaGP().meta_fit(tables, spec, progress)
-    calibrate_distance(surrogate, tables, progress=progress)
+    with Shares(quiet=arguments.quiet) as progress:
+        surrogate = MetaGP().meta_fit(tables, spec, progress.hear)
+        calibrate_distance(surrogate, tables, progress=progress.hear)
     surrogate.save(out)
     screen.print(f"wrote {out}", highlight=False, soft_wrap=True)
     return 0

@@ -68,6 +68,37 @@ class Bar:
         self.stop()
 
 
+class Shares:
+    """Hears of stages of unknown length by the share that is done: a bar a stage, plain lines, or nothing.
+
+    Args:
+        quiet: show nothing.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._plain = not quiet and not sys.stderr.isatty()
+        self._bar: Any = None if quiet or self._plain else _rich_bar()
+        self._rows: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def hear(self, what: str, share: float) -> None:
+        """A share, from 0 to 1, of a stage is done."""
+        if self._plain:
+            print(f"{what} {share:.0%}", file=sys.stderr, flush=True)
+        if self._bar is not None:
+            if what not in self._rows:
+                self._rows[what] = self._bar.add_task(what, total=100, note="")
+            self._bar.update(self._rows[what], completed=round(100 * share))
+
+
 class StageListener:
     """Hears a collection, one bar a stage. Timing tells a line a task, compiling with its thousands of steps a few."""
 

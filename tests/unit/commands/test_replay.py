@@ -193,7 +193,11 @@ def test_meta_train_writes_a_prior_that_tunes(
 ) -> None:
     file = tmp_path / "toy.safetensors"
     assert main(["meta-train", TOY, "--tables", str(toy_data), "--out", str(file)]) == 0
-    assert f"wrote {file}" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert f"wrote {file}" in told.out
+    assert "covariance 100%" in told.err
+    assert main(["meta-train", TOY, "--tables", str(toy_data), "--out", str(file), "--quiet"]) == 0
+    assert not capsys.readouterr().err
     line = ["tune", TOY, *SHAPE, "--replay", "--trials", "3", "--quiet", "--tables", str(toy_data)]
     assert main([*line, "--prior", str(file)]) == 0
 
