@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import os
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from safetensors.numpy import save
 
 from bo_tuner.errors import UserError
 
-FORMAT = "bo_tuner.prior.2"
+FORMAT = "bo_tuner.prior.3"
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ def _read(path: Path, *, whole: bool) -> Checkpoint:
             header = json.loads(metadata["header"])
             if not whole:
                 return Checkpoint(header, {}, ())
-            stored = {name: zlib.decompress(file.get_tensor(name).tobytes()) for name in file.keys()}  # noqa: SIM118
+            stored = {name: lzma.decompress(file.get_tensor(name).tobytes()) for name in file.keys()}  # noqa: SIM118
         texts = [stored.pop(f"text.{at}").decode() for at in range(header["n_texts"])]
         arrays = {name: np.load(io.BytesIO(data), allow_pickle=False) for name, data in stored.items()}
-    except (SafetensorError, KeyError, ValueError, EOFError, zlib.error, OSError) as error:
+    except (SafetensorError, KeyError, ValueError, EOFError, lzma.LZMAError, OSError) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"{path}: cannot be read as a prior ({str(error).splitlines()[0]})") from None
@@ -94,4 +94,4 @@ def _array_bytes(values: NDArray[Any]) -> bytes:
 
 
 def _compressed(data: bytes) -> NDArray[np.uint8]:
-    return np.frombuffer(zlib.compress(data, 9), dtype=np.uint8)
+    return np.frombuffer(lzma.compress(data, preset=9), dtype=np.uint8)
