@@ -17,8 +17,10 @@ import bo_tuner
 PACKAGES = ("bo-tuner", "botorch", "gpytorch", "hydra-core", "lightgbm", "numpy", "pandas", "scipy", "torch")
 
 #: What decides how a replay goes.
-REPLAY = ("surrogates", "kernels", "storage", "searchers", "evaluators", "pretrained")
-REPLAY += ("acquisition.py", "space.py", "tuner.py", "protocol.py")
+REPLAY = (
+    *("surrogates", "kernels", "storage", "searchers", "evaluators", "pretrained"),
+    *("acquisition.py", "space.py", "tuner.py", "protocol.py"),
+)
 
 
 def commit(folder: Path) -> str | None:

@@ -12,7 +12,7 @@ from typing import cast
 import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 
 from bo_tuner.errors import UserError
 from experiments.compare import compare
@@ -27,6 +27,13 @@ SMALL = ["kernel.name=tests.toy_kernel", "shapes.n_tasks=2", "trials=3", "n_seed
 
 #: A device that no toy task of ``toy_data`` ran on, so that experiments can leave one out.
 OTHER = "nvidia_h200_72_sms"
+#: Options of each prior mean that train it in no time.
+FEW: dict[str, dict[str, object]] = {
+    "trees": FEW_TREES,
+    "mlp": {"n_folds": 2, "n_hidden": 8, "n_steps": 5},
+    "kernel_regression": {"n_steps": 2},
+    "none": {},
+}
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +53,10 @@ def smoke_cfg(toy_data: Path, toy_prior_file: Path, *overrides: str) -> CompareC
         if method.surrogate is not None and "prior" in method.surrogate:
             method.surrogate.prior = str(toy_prior_file)
         if method.surrogate is not None and "sources" in method.surrogate:
-            method.surrogate.cache = str(toy_prior_file.parent)
-            method.surrogate.covariance_options = FEW_STEPS
-            if method.surrogate.get("mean", "trees") == "trees":
-                method.surrogate.mean_options = FEW_TREES
+            with open_dict(method.surrogate):
+                method.surrogate.cache = str(toy_prior_file.parent)
+                method.surrogate.covariance_options = FEW_STEPS
+                method.surrogate.mean_options = FEW[method.surrogate.mean]
     return cast(CompareCfg, cfg)
 
 
