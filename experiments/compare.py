@@ -64,7 +64,7 @@ def compare(cfg: CompareCfg, folder: Path) -> pd.DataFrame:
     studies.to_parquet(folder / "studies.parquet", index=False)
     OmegaConf.save(cfg, folder / "cfg.yaml", resolve=True)
     paths = [table.path for table in tables if table.path is not None]
-    write_run(folder, paths, {"n_tasks": len(tables), "seconds": round(time.perf_counter() - start, 1)})
+    write_run(folder, spec.name, paths, {"n_tasks": len(tables), "seconds": round(time.perf_counter() - start, 1)})
 
     efficiency = {frame["method"].iloc[0]: summarise(frame)["efficiency"] for frame in frames}
     summary = summary_frame(efficiency | {"random (expected)": random_statistics(tables, cfg.trials)})

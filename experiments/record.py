@@ -16,9 +16,9 @@ import bo_tuner
 
 PACKAGES = ("bo-tuner", "botorch", "gpytorch", "hydra-core", "lightgbm", "numpy", "pandas", "scipy", "torch")
 
-#: What decides how a replay goes.
+#: The code that decides how a replay goes.
 REPLAY = (
-    *("surrogates", "kernels", "storage", "searchers", "evaluators", "pretrained"),
+    *("surrogates", "kernels", "storage", "searchers", "evaluators"),
     *("acquisition.py", "space.py", "tuner.py", "protocol.py"),
 )
 
@@ -46,9 +46,13 @@ def checksum(path: Path) -> str:
 def code_hash(*names: str) -> str:
     """SHA-256 over what some files and folders of the package hold: its code and its priors."""
     package = Path(bo_tuner.__file__).parent
-    files = [file for name in names for file in [package / name, *sorted((package / name).rglob("*"))]]
-    kept = (file for file in files if file.suffix in (".py", ".safetensors"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in kept)).hexdigest()
+    files = [file for name in names for file in [package / name, *sorted((package / name).rglob("*.py"))]]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files if file.is_file())).hexdigest()
+
+
+def replay_hash(kernel: str) -> str:
+    """SHA-256 over what decides how a replay of a kernel's tables goes, its shipped prior included."""
+    return code_hash(*REPLAY, f"pretrained/{kernel}.safetensors")
 
 
 def versions() -> dict[str, str | None]:
@@ -62,11 +66,12 @@ def versions() -> dict[str, str | None]:
     return found
 
 
-def write_run(folder: Path, tables: Iterable[Path], facts: Mapping[str, Any]) -> None:
+def write_run(folder: Path, kernel: str, tables: Iterable[Path], facts: Mapping[str, Any]) -> None:
     """Write ``run.json``."""
     record = {
         "commit": commit(Path(__file__).parent),
-        "code": code_hash(*REPLAY),
+        "kernel": kernel,
+        "code": replay_hash(kernel),
         "date": datetime.now(UTC).date().isoformat(),
         "versions": versions(),
         "tables": {path.as_posix(): checksum(path) for path in sorted(set(tables))},

@@ -21,7 +21,7 @@ import hydra
 from omegaconf import DictConfig, OmegaConf
 
 from bo_tuner.errors import UserError
-from experiments.record import REPLAY, checksum, code_hash
+from experiments.record import checksum, replay_hash
 from experiments.results import write_page
 from experiments.schema import ReportCfg, register
 
@@ -60,7 +60,8 @@ class Run:
             asked = OmegaConf.to_object(OmegaConf.load(self.path / ".hydra" / "overrides.yaml"))
         except (OSError, ValueError, KeyError):
             return False
-        return (record["code"], record["tables"], asked) == (code_hash(*REPLAY), tables, self._overrides())
+        found = (record["code"], record["tables"], asked)
+        return bool(found == (replay_hash(record["kernel"]), tables, self._overrides()))
 
     def start(self) -> None:
         """Run it in a process of its own.
