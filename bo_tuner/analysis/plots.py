@@ -89,7 +89,7 @@ def efficiency_by_time(studies: pd.DataFrame, axes: Axes, *, title: str = "") ->
     axes.axhline(1.0, color="0.3", linewidth=0.8, zorder=0)
     axes.set_xscale("log")
     axes.set(xlabel="time of the chosen config, µs", ylabel="efficiency", title=title)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
     return axes
 
 
@@ -100,7 +100,7 @@ def trials_needed(shares: pd.DataFrame, axes: Axes, *, title: str = "") -> Axes:
     axes.set(xlabel="trials (failed ones count)", ylabel="share of tasks", title=title, ylim=(0, 1.01))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     _ticks(axes, shares)
-    axes.legend(loc="lower right")
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))  # steps fill the panel
     return axes
 
 
