@@ -93,7 +93,8 @@ def choose(scores: NDArray[np.float64], prior_mean: NDArray[np.float64], allowed
     rows = np.flatnonzero(allowed)
     if not len(rows):
         raise ValueError("no row is allowed")
-    return int(rows[np.lexsort((rows, -prior_mean[rows], -scores[rows]))[0]])
+    equal = rows[scores[rows] == scores[rows].max()]
+    return int(equal[np.argmax(prior_mean[equal])])
 
 
 def _thompson(model: Model, inputs: Tensor, seed: int) -> Tensor:

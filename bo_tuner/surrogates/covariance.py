@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -80,6 +80,10 @@ class MixedCovariance:
         correlation = self.smooth * correlation + (1.0 - self.smooth) * _same(a, b)
         return self.sd[a][..., :, None] * self.sd[b][..., None, :] * correlation + self.level_variance
 
+    def with_all(self, a: Tensor) -> Tensor:
+        """Covariance of rows ``a`` (``n``) with every row, ``n × N``."""
+        return self.between(a, torch.arange(len(self.sd)))
+
     def diagonal(self) -> Tensor:
         """Variance of every row, ``N``."""
         return self.sd.square() + self.level_variance
@@ -101,6 +105,12 @@ class EmpiricalCovariance:
         """Covariance of rows ``a`` (``... × n``) with rows ``b`` (``... × m``)."""
         shared = self.factor[a] @ self.factor[b].transpose(-1, -2)
         return shared + _same(a, b) * self.rest[a][..., :, None]
+
+    def with_all(self, a: Tensor) -> Tensor:
+        """Covariance of rows ``a`` (``n``) with every row, ``n × N``; the factor, which is large, is not copied."""
+        shared: Tensor = self.factor[a] @ self.factor.T
+        shared[torch.arange(len(a)), a] += self.rest[a]
+        return shared
 
     def diagonal(self) -> Tensor:
         """Variance of every row, ``N``."""
@@ -127,11 +137,19 @@ class BlendedCovariance:
 
     def between(self, a: Tensor, b: Tensor) -> Tensor:
         """Covariance of rows ``a`` (``... × n``) with rows ``b`` (``... × m``)."""
+        return self._blend(lambda part: part.between(a, b))
+
+    def with_all(self, a: Tensor) -> Tensor:
+        """Covariance of rows ``a`` (``n``) with every row, ``n × N``."""
+        return self._blend(lambda part: part.with_all(a))
+
+    def _blend(self, ask: Callable[[EmpiricalCovariance | MixedCovariance], Tensor]) -> Tensor:
+        """The parts that have a weight, and the level."""
         total: Tensor = torch.full((), self.level_variance, dtype=self.mixed.sd.dtype)
         if self.share > 0:
-            total = total + self.scale * self.share * self.empirical.between(a, b)
+            total = total + self.scale * self.share * ask(self.empirical)
         if self.share < 1:
-            total = total + self.scale * (1.0 - self.share) * self.mixed.between(a, b)
+            total = total + self.scale * (1.0 - self.share) * ask(self.mixed)
         return total
 
     def diagonal(self) -> Tensor:

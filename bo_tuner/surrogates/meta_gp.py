@@ -42,7 +42,7 @@ from bo_tuner.surrogates.features import design_matrix
 from bo_tuner.surrogates.means import mean_kind, mean_names
 from bo_tuner.surrogates.means import mean_options as named_options
 from bo_tuner.surrogates.meta_train import CovarianceOptions, MetaPrior, meta_train
-from bo_tuner.surrogates.pool_model import PoolGP, as_tensor, pool_inputs
+from bo_tuner.surrogates.pool_model import PoolGP, RememberedCovariance, as_tensor, pool_inputs
 from bo_tuner.surrogates.prior_mean import Parts
 from bo_tuner.surrogates.residuals import Curve, Residuals
 from bo_tuner.task import Task
@@ -182,7 +182,7 @@ class MetaGP:
         return PoolGP(
             inputs=prior.inputs,
             mean=as_tensor(prior.mean + level),
-            covariance=prior.covariance,
+            covariance=prior.remembered,
             rows=torch.as_tensor(rows),
             y=as_tensor(y),
             noise=as_tensor(noise),
@@ -296,6 +296,7 @@ class _PoolPrior:
 
     def __init__(self, inputs: Tensor, mean: NDArray[np.float64], covariance: BlendedCovariance) -> None:
         self.inputs, self.mean, self.covariance = inputs, mean, covariance
+        self.remembered = RememberedCovariance(covariance)
 
 
 def _distance_factors(arrays: Mapping[str, NDArray[Any]]) -> DistanceFactors | None:

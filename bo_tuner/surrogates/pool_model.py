@@ -30,9 +30,42 @@ class PoolCovariance(Protocol):
         """Covariance of rows ``a`` (``... × n``) with rows ``b`` (``... × m``): ``... × n × m``."""
         ...
 
+    def with_all(self, a: Tensor) -> Tensor:
+        """Covariance of rows ``a`` (``n``) with every row: ``n × N``."""
+        ...
+
     def diagonal(self) -> Tensor:
         """Variance of every row, shape ``N``."""
         ...
+
+
+class RememberedCovariance:
+    """A covariance that keeps what it told: a run asks for its observed rows again after every trial.
+
+    Args:
+        covariance: the one that is asked the first time.
+    """
+
+    def __init__(self, covariance: PoolCovariance) -> None:
+        self._covariance = covariance
+        self._diagonal = covariance.diagonal()
+        self._told: dict[int, Tensor] = {}
+
+    def between(self, a: Tensor, b: Tensor) -> Tensor:
+        """Covariance of rows ``a`` (``... × n``) with rows ``b`` (``... × m``): ``... × n × m``; not kept."""
+        return self._covariance.between(a, b)
+
+    def with_all(self, a: Tensor) -> Tensor:
+        """Covariance of rows ``a`` (``n``) with every row: ``n × N``."""
+        rows = a.tolist()
+        new = [row for row in dict.fromkeys(rows) if row not in self._told]
+        if new:
+            self._told |= dict(zip(new, self._covariance.with_all(torch.tensor(new)), strict=True))
+        return torch.stack([self._told[row] for row in rows])
+
+    def diagonal(self) -> Tensor:
+        """Variance of every row, shape ``N``."""
+        return self._diagonal
 
 
 class TableMean(gpytorch.means.Mean):  # type: ignore[misc]
@@ -90,7 +123,7 @@ class PoolGP(SingleTaskGP):  # type: ignore[misc]
             input_transform=None,
         )
         self.eval()
-        cross = covariance.between(rows, torch.arange(len(mean)))
+        cross = covariance.with_all(rows)
         factor = torch.linalg.cholesky(cross[:, rows] + torch.diag(noise))
         whitened = torch.linalg.solve_triangular(factor, cross, upper=False)
         residual = torch.linalg.solve_triangular(factor, (y - mean[rows]).unsqueeze(-1), upper=False)

@@ -11,6 +11,7 @@ from bo_tuner.surrogates.covariance import (
     gaussian_nll,
     mixed_correlation,
 )
+from bo_tuner.surrogates.pool_model import RememberedCovariance
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.rand(12, 3, dtype=torch.float64, generator=GENERATOR)
@@ -40,6 +41,23 @@ def test_a_blend_is_a_covariance(share: float) -> None:
     torch.testing.assert_close(full, full.T)
     torch.testing.assert_close(full.diagonal(), covariance.diagonal())
     assert torch.linalg.eigvalsh(full).min() > -1e-9
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_rows_with_all_are_rows_of_the_whole_and_are_asked_for_once(share: float) -> None:
+    covariance = blended(share)
+    whole = covariance.between(ALL, ALL)
+    remembered = RememberedCovariance(covariance)
+    for rows in ([3, 0], [0, 7, 3], [7]):
+        at = torch.tensor(rows)
+        torch.testing.assert_close(covariance.with_all(at), whole[at])
+        torch.testing.assert_close(remembered.with_all(at), whole[at])
+    kept = remembered.with_all(torch.tensor([3]))
+    covariance.mixed.sd.mul_(2.0)  # would be told otherwise now
+    try:
+        torch.testing.assert_close(remembered.with_all(torch.tensor([3])), kept)
+    finally:
+        covariance.mixed.sd.div_(2.0)
 
 
 def test_batches_of_rows() -> None:
