@@ -46,7 +46,7 @@ def test_a_prior_trained_by_the_command_is_calibrated(
 ) -> None:
     file = tmp_path / "toy.safetensors"
     assert main(["meta-train", TOY, "--tables", str(toy_data), "--out", str(file)]) == 0
-    assert "distance to the best 100%" in capsys.readouterr().out
+    assert "distance to the best 100%" in capsys.readouterr().err
     assert main([*line, "--quiet", "--prior", str(file)]) == 0
     out = capsys.readouterr().out
     assert "slower than the best of all" in out

@@ -25,6 +25,9 @@ class Independent:
     def between(self, a: Tensor, b: Tensor) -> Tensor:
         return self.variance[a][..., :, None] * (a[..., :, None] == b[..., None, :])
 
+    def with_all(self, a: Tensor) -> Tensor:
+        return self.between(a, torch.arange(len(self.diagonal())))
+
     def diagonal(self) -> Tensor:
         return self.variance
 
