@@ -13,6 +13,7 @@ from bo_tuner.analysis import plots
 from bo_tuner.analysis.curves import mean_curves, trials_to
 from bo_tuner.analysis.tables import markdown
 from bo_tuner.analysis.trust import calibration, worst_tasks
+from bo_tuner.commands.figures import summary_frame
 from bo_tuner.protocol import REPORTED_TRIALS, summarise
 
 #: (experiment, kernel, device) → run folder.
@@ -101,7 +102,7 @@ def _page(runs: Runs, docs: Path) -> Iterator[str]:
     for (_, kernel, device), path in headline.items():
         yield f"## Where it fails: {kernel}, {device}"
         yield FAILURES
-        yield markdown(worst_tasks(_studies(path, OURS))).rstrip()
+        yield markdown(worst_tasks(_ours(path))).rstrip()
 
 
 def _made_how(runs: Runs) -> str:
@@ -120,10 +121,13 @@ fewer than 132 SMs is a part of one."""
 
 
 def _unseen_shapes(kernel: str, device: str, path: Path, docs: Path) -> Iterator[str]:
-    studies = pd.read_parquet(path / "studies.parquet")
+    studies = _studies(path)
     n_tasks = studies["task"].nunique()
     yield f"### {kernel}, {device}, {n_tasks} shapes"
-    yield markdown(_statistics(studies)).rstrip()
+    efficiency = {
+        str(method): summarise(frame)["efficiency"] for method, frame in studies.groupby("method", sort=False)
+    }
+    yield markdown(summary_frame(efficiency)).rstrip()
     name = f"results_{kernel}.png"
     title = f"{kernel}, {n_tasks} unseen shapes, {device}"
     with plots.figure(docs / name, n_columns=3) as (curve, scatter, ecdf):
@@ -133,18 +137,10 @@ def _unseen_shapes(kernel: str, device: str, path: Path, docs: Path) -> Iterator
     yield f"![Efficiency of {kernel} against trials, per shape and trials to 98 %]({name})"
 
 
-def _statistics(studies: pd.DataFrame) -> pd.DataFrame:
-    rows = []
-    for method, frame in studies.groupby("method", sort=False):
-        for n, values in summarise(frame)["efficiency"].items():
-            rows.append({"method": method, "trials": int(n), **values})
-    return pd.DataFrame(rows)
-
-
 def _comparison(runs: Runs) -> str:
     rows = []
     for (_, kernel, device), path in runs.items():
-        studies = pd.read_parquet(path / "studies.parquet")
+        studies = _studies(path)
         for method, frame in studies.groupby("method", sort=False):
             if method != "random":
                 rows.append({"kernel": kernel, "device": device, "method": method, **_short(frame)})
@@ -156,7 +152,7 @@ def _crossing(runs: Runs) -> str:
     rows = []
     for kernel in dict.fromkeys(kernel for _, kernel, _ in runs):
         paths = {device: path for (_, one, device), path in runs.items() if one == kernel}
-        frames = {device: pd.read_parquet(path / "studies.parquet") for device, path in paths.items()}
+        frames = {device: _studies(path) for device, path in paths.items()}
         for device, studies in {**frames, "all of them": pd.concat(frames.values())}.items():
             for method, frame in studies.groupby("method", sort=False):
                 if method != "random":
@@ -180,10 +176,14 @@ def _sureness(runs: Runs) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for (experiment, kernel, device), path in runs.items():
         setting = "unseen shapes" if experiment == HEADLINE else "unseen device"
-        rows.append({"setting": setting, "kernel": kernel, "device": device, **calibration(_studies(path, OURS))})
+        rows.append({"setting": setting, "kernel": kernel, "device": device, **calibration(_ours(path))})
     return pd.DataFrame(rows)
 
 
-def _studies(path: Path, method: str) -> pd.DataFrame:
-    studies = pd.read_parquet(path / "studies.parquet")
-    return studies[studies["method"] == method]
+def _ours(path: Path) -> pd.DataFrame:
+    studies = _studies(path)
+    return studies[studies["method"] == OURS]
+
+
+def _studies(path: Path) -> pd.DataFrame:
+    return pd.read_parquet(path / "studies.parquet")

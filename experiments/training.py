@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bo_tuner.calibration import calibrate_distance
 from bo_tuner.errors import UserError
 from bo_tuner.kernels.spec import TRAIN_SEED, KernelSpec
-from bo_tuner.searchers.calibration import calibrate_distance
-from bo_tuner.storage.tables import TaskTable, find_tables, read_tables
+from bo_tuner.storage.schema import device_from_json
+from bo_tuner.storage.tables import TaskTable, find_tables, read_metadata, read_tables
 from bo_tuner.surrogates.meta_gp import MetaGP
 from experiments.record import checksum, code_hash
 
@@ -44,7 +45,7 @@ def source_paths(
     if unknown := sorted(set(devices or ()) - set(paths)):
         raise UserError(f"sources.devices: {unknown[0]!r} is not one of {', '.join(sorted(paths))}")
     wanted = [key for key in paths if (devices is None or key in devices) and key != without]
-    ordered = sorted(wanted, key=lambda key: -read_tables(paths[key], spec)[0].task.device.n_sms)
+    ordered = sorted(wanted, key=lambda key: -device_from_json(read_metadata(paths[key])["device"]).n_sms)
     if not ordered[:n_devices]:
         raise UserError(f"sources.without: {without!r} leaves no device to learn from")
     return [paths[key] for key in ordered[:n_devices]]
@@ -79,7 +80,7 @@ def trained_prior(
         "tables": [checksum(path) for path in paths],
         "n_shapes": n_shapes,
         "options": training,
-        "code": code_hash("surrogates", "kernels", "storage", "searchers"),
+        "code": code_hash("surrogates", "kernels", "storage", "searchers", "calibration.py", "tuner.py"),
     }
     key = hashlib.sha256(json.dumps(recipe, sort_keys=True, default=dict).encode()).hexdigest()[:16]
     path = folder / f"{spec.name}-{key}.safetensors"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
 
-if TYPE_CHECKING:
-    import pandas as pd
+from bo_tuner.analysis.statistics import coverage
 
 
 def calibration(studies: pd.DataFrame) -> dict[str, float]:
@@ -24,13 +22,14 @@ def calibration(studies: pd.DataFrame) -> dict[str, float]:
     """
     z = studies.loc[studies["trial"] > 1, "z"].dropna().to_numpy()
     last = studies[studies["trial"] == studies["trial"].max()]
-    true = 1.0 - last["efficiency"].to_numpy()
+    told = pd.DataFrame({"trial": last["trial"], "predicted": last["distance"], "bound": last["distance_bound"]})
+    ((_, distance),) = coverage(told.assign(true=1.0 - last["efficiency"])).iterrows()
     return {
         "z sd": float(np.std(z)) if len(z) else np.nan,
         "z within 95 %": float(np.mean(np.abs(z) <= 1.96)) if len(z) else np.nan,
-        "distance said": float(last["distance"].mean()),
-        "distance true": float(true.mean()),
-        "bound held": float(np.mean(true <= last["distance_bound"].to_numpy() + 1e-12)),
+        "distance said": float(distance["predicted"]),
+        "distance true": float(distance["true"]),
+        "bound held": float(distance["covered"]),
     }
 
 
@@ -45,8 +44,6 @@ def worst_tasks(studies: pd.DataFrame, n: int = 10) -> pd.DataFrame:
         One row a task: ``task``, ``time_us`` (of the chosen config), ``efficiency``, ``tried`` (the best efficiency
         among the tried configs) and ``reason``.
     """
-    import pandas as pd
-
     last = studies[studies["trial"] == studies["trial"].max()]
     tried = studies.groupby("task")["tried"].max()
     rows = []

@@ -104,10 +104,9 @@ def read_repeat(root: Path, spec: KernelSpec, device: str, split: str) -> list[T
 
 def spread(tables: Sequence[TaskTable], n: int) -> list[TaskTable]:
     """At most ``n`` tasks, from the fastest to the slowest in even steps."""
-    ordered = sorted(tables, key=lambda table: (table.best_us, table.task.key))
-    if n >= len(ordered):
-        return ordered
-    return [ordered[round(step * (len(ordered) - 1) / max(n - 1, 1))] for step in range(n)]
+    from bo_tuner.storage.tables import evenly
+
+    return evenly(sorted(tables, key=lambda table: (table.best_us, table.task.key)), n)
 
 
 def prior_of_method(method: str, spec: KernelSpec, given: Path | None) -> MetaGP | None:

@@ -20,9 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the tables, train and save."""
+    from bo_tuner.calibration import calibrate_distance
     from bo_tuner.commands.locate import tables_root
     from bo_tuner.commands.screen import Shares, console
-    from bo_tuner.searchers.calibration import calibrate_distance
     from bo_tuner.storage.tables import find_tables, read_tables
     from bo_tuner.surrogates.meta_gp import MetaGP
 

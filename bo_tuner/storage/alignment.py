@@ -53,6 +53,26 @@ def find_codes(codes: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[n
     return np.where(codes[found] == wanted, found, -1)
 
 
+def align(
+    codes: Sequence[NDArray[np.int64]], values: Sequence[NDArray[np.float64]], missing: float = np.nan
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Values of several pools, side by side.
+
+    Args:
+        codes: of each pool, all different, ``[n_configs]``.
+        values: likewise.
+        missing: stands where a pool lacks a config.
+
+    Returns:
+        The codes that any pool has, ascending, ``[n_codes]``, and the values, ``[n_pools, n_codes]``.
+    """
+    every = np.unique(np.concatenate(codes))
+    aligned = np.full((len(codes), len(every)), missing)
+    for row, own, value in zip(aligned, codes, values, strict=True):
+        row[np.searchsorted(every, own)] = value
+    return every, aligned
+
+
 def space_fingerprint(spec: KernelSpec) -> str:
     """SHA-256 of everything that gives a code or an encoded coordinate its meaning, and of the rules' reasons."""
     parameters = [

@@ -30,11 +30,20 @@ from bo_tuner.storage.schema import (
     task_schema,
     tasks_path,
 )
-from bo_tuner.storage.task_table import TaskTable
+from bo_tuner.storage.task_table import TaskTable, evenly
 from bo_tuner.study import Status
 from bo_tuner.task import Task, file_key
 
-__all__ = ["TaskTable", "check_tables", "find_tables", "read_frames", "read_metadata", "read_tables", "write_tables"]
+__all__ = [
+    "TaskTable",
+    "check_tables",
+    "evenly",
+    "find_tables",
+    "read_frames",
+    "read_metadata",
+    "read_tables",
+    "write_tables",
+]
 
 
 def find_tables(root: Path | str, kernel: str, device: str | None = None, split: str = "train") -> list[Path]:

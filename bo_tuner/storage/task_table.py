@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,14 @@ from bo_tuner.study import Status
 from bo_tuner.task import Task
 
 Floats = NDArray[np.float64]
+T = TypeVar("T")
+
+
+def evenly(items: Sequence[T], n: int) -> list[T]:
+    """At most ``n`` of some items, from the first to the last in even steps."""
+    if n >= len(items):
+        return list(items)
+    return [items[round(step * (len(items) - 1) / max(n - 1, 1))] for step in range(n)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bo_tuner.errors import UserError
 from bo_tuner.kernels.spec import KernelSpec
 from bo_tuner.storage.alignment import pool_codes
-from bo_tuner.storage.tables import TaskTable
+from bo_tuner.storage.tables import TaskTable, evenly
 from bo_tuner.surrogates.base import Progress
 from bo_tuner.surrogates.covariance import (
     categorical_dims,
@@ -225,7 +225,7 @@ def _standardised(
     rng = np.random.default_rng(options.seed)
     n = min(options.n_configs, *(int(table.correct.sum()) for table in tables))
     x, z = [], []
-    for row in np.unique(np.linspace(0, len(tables) - 1, min(options.n_tasks, len(tables))).round().astype(int)):
+    for row in evenly(range(len(tables)), options.n_tasks):
         table, predicted = tables[row], left_out[row]
         own = residuals.values[row, np.searchsorted(residuals.codes, pool_codes(table.pool))].astype(np.float64)
         correct = np.flatnonzero(table.correct)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bo_tuner.space import Pool
-from bo_tuner.storage.alignment import find_codes, pool_codes
+from bo_tuner.storage.alignment import align, find_codes, pool_codes
 from bo_tuner.surrogates.base import Progress
 from bo_tuner.surrogates.features import PARAMETER_PREFIX
 from bo_tuner.surrogates.prior_mean import Examples, Floats, Parts, folds, importance, outside
@@ -121,10 +121,7 @@ def fit_regression_mean(
     constants = _constants(examples)
     described = [_descriptors(*pair, constants) for pair in zip(examples.tasks, examples.features, strict=True)]
     descriptors = np.array(described)
-    codes = np.unique(np.concatenate(examples.codes))
-    values = np.full((len(examples), len(codes)), np.nan)
-    for row, (own, target) in enumerate(zip(examples.codes, examples.targets, strict=True)):
-        values[row, np.searchsorted(codes, own)] = np.maximum(target, options.floor)
+    codes, values = align(examples.codes, [np.maximum(target, options.floor) for target in examples.targets])
     stored = values.astype(np.float16)
     shapes = np.array([task.shape_key for task in examples.tasks])
 

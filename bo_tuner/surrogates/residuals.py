@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bo_tuner.storage.alignment import find_codes, pool_codes
+from bo_tuner.storage.alignment import align, find_codes, pool_codes
 from bo_tuner.storage.tables import TaskTable
 
 Floats = NDArray[np.float64]
@@ -92,20 +92,22 @@ def align_residuals(tables: Sequence[TaskTable], left_out: Sequence[Floats]) -> 
         left_out: predictions of log(best / time) by trees that did not see the task, each ``[len(table)]``.
     """
     all_codes = [pool_codes(table.pool) for table in tables]
-    codes = np.unique(np.concatenate(all_codes))
-    values = np.full((len(tables), len(codes)), np.nan)
-    for row, (table, predicted, own) in enumerate(zip(tables, left_out, all_codes, strict=True)):
-        residual = log_efficiency(table) - predicted
-        ok = table.correct
-        if not ok.any():
-            continue
-        level = np.average(residual[ok], weights=np.exp(3.0 * predicted[ok]))
-        values[row, np.searchsorted(codes, own)] = np.clip(residual - level, -CLIP, CLIP)
+    codes, values = align(all_codes, [_residual(table, own) for table, own in zip(tables, left_out, strict=True)])
     stored = values.astype(np.float16)  # what a checkpoint keeps, so that a loaded prior is the trained one
     means = np.concatenate(left_out)
     flat = np.concatenate([stored[row, np.searchsorted(codes, own)] for row, own in enumerate(all_codes)])
     ok = ~np.isnan(flat)
     return Residuals(codes, stored, variance_curve(means[ok], flat[ok].astype(np.float64)))
+
+
+def _residual(table: TaskTable, predicted: Floats) -> Floats:
+    """What a prediction leaves of a task's log efficiency, its level taken out; NaN where a config is not correct."""
+    residual = log_efficiency(table) - predicted
+    ok = table.correct
+    if not ok.any():
+        return residual
+    level = np.average(residual[ok], weights=np.exp(3.0 * predicted[ok]))
+    return np.clip(residual - level, -CLIP, CLIP)
 
 
 def log_efficiency(table: TaskTable) -> Floats:
@@ -153,10 +155,7 @@ def noise_curve(tables: Sequence[TaskTable]) -> Curve:
 def greedy_portfolio(tables: Sequence[TaskTable], n: int = 32) -> NDArray[np.int64]:
     """Codes of at most ``n`` configs that, in turn, raise the sources' mean best efficiency most (greedy cover)."""
     all_codes = [pool_codes(table.pool) for table in tables]
-    codes = np.unique(np.concatenate(all_codes))
-    efficiency = np.zeros((len(tables), len(codes)))
-    for row, (table, own) in enumerate(zip(tables, all_codes, strict=True)):
-        efficiency[row, np.searchsorted(codes, own)] = table.efficiencies
+    codes, efficiency = align(all_codes, [table.efficiencies for table in tables], missing=0.0)
     best = np.zeros((len(tables), 1))
     chosen: list[int] = []
     for _ in range(min(n, len(codes))):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bo_tuner.space import Parameter, SearchSpace, categorical, integer
-from bo_tuner.storage.alignment import config_codes, find_codes, pool_codes, positions, space_fingerprint
+from bo_tuner.storage.alignment import align, config_codes, find_codes, pool_codes, positions, space_fingerprint
 from tests.toy_kernel import ToySpec
 from tests.toy_prior import SPEC, recorded
 
@@ -78,3 +78,9 @@ def test_fingerprint_sees_values_kinds_and_rules() -> None:
     }
     assert same not in others
     assert len(others) == 4
+
+
+def test_values_of_pools_stand_side_by_side() -> None:
+    codes, values = align([np.array([7, 2]), np.array([2, 5])], [np.array([0.7, 0.2]), np.array([1.2, 1.5])])
+    assert codes.tolist() == [2, 5, 7]
+    np.testing.assert_array_equal(values, [[0.2, np.nan, 0.7], [1.2, 1.5, np.nan]])

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from bo_tuner.calibration import CHECKED_TRIALS, calibrate_distance
 from bo_tuner.searchers import make_searcher
 from bo_tuner.searchers.base import SelfAssessing
 from bo_tuner.searchers.bayesian import BayesianSearcher
-from bo_tuner.searchers.calibration import CHECKED_TRIALS, calibrate_distance
 from bo_tuner.study import Measurement, Status, Trial
 from bo_tuner.surrogates.meta_gp import MetaGP
 from bo_tuner.tuner import assess

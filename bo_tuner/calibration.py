@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bo_tuner.evaluators.replay import ReplayEvaluator
-from bo_tuner.searchers.base import SpaceExhausted
 from bo_tuner.searchers.bayesian import BayesianSearcher
-from bo_tuner.storage.tables import TaskTable
+from bo_tuner.storage.tables import TaskTable, evenly
 from bo_tuner.study import Study, Trial
 from bo_tuner.surrogates.base import Progress
 from bo_tuner.surrogates.distance import fit_factors
 from bo_tuner.surrogates.meta_gp import MetaGP
+from bo_tuner.tuner import assess, tune
 
 #: Numbers of trials after which the prediction is compared with the truth.
 CHECKED_TRIALS = (1, 2, 3, 5, 10, 20)
@@ -45,12 +45,12 @@ def calibrate_distance(
         ValueError: the surrogate was not trained in this process, or on other tables.
     """
     ordered = sorted(tables, key=lambda table: (table.task.device.key, table.best_us, table.task.key))
-    places = np.unique(np.linspace(0, len(ordered) - 1, min(n_tasks, len(ordered))).round().astype(int))
+    chosen = evenly(ordered, n_tasks)
     rows: list[tuple[float, float, float, float]] = []
-    for done, place in enumerate(places, start=1):
-        rows += _distances(surrogate, ordered[place])
-        if progress is not None and (done % 10 == 0 or done == len(places)):
-            progress("distance to the best", done / len(places))
+    for done, table in enumerate(chosen, start=1):
+        rows += _distances(surrogate, table)
+        if progress is not None and (done % 10 == 0 or done == len(chosen)):
+            progress("distance to the best", done / len(chosen))
     found = np.array(rows, dtype=np.float64).reshape(-1, 4)
     if len(found) and surrogate.prior is not None:
         factors = fit_factors(found[:, 0].astype(np.int64), found[:, 1], found[:, 2], found[:, 3])
@@ -61,19 +61,17 @@ def calibrate_distance(
 def _distances(surrogate: MetaGP, table: TaskTable) -> list[tuple[float, float, float, float]]:
     """Number of trials, predicted mean and upper end, true distance of the incumbent of one run."""
     searcher = BayesianSearcher(table.pool, surrogate.without(table.task))
-    evaluator = ReplayEvaluator(table)
     trials: list[Trial] = []
     rows = []
-    for index in range(max(CHECKED_TRIALS)):
-        try:
-            config = searcher.ask()
-        except SpaceExhausted:
-            break
-        trials.append(Trial(index, config, evaluator.evaluate(config)))
-        searcher.tell(trials[-1])
-        best = Study(table.task, "", 0, tuple(trials)).best
-        if index + 1 in CHECKED_TRIALS and best is not None:
-            told = searcher.expected_distance(best.config)
-            assert told is not None
-            rows.append((float(index + 1), told.mean, told.high, 1.0 - table.efficiency(table.pool.index(best.config))))
+
+    def compare(trial: Trial) -> None:
+        trials.append(trial)
+        if len(trials) not in CHECKED_TRIALS:
+            return
+        study = assess(Study(table.task, "", 0, tuple(trials)), searcher)
+        if study.best is not None and (told := study.distance) is not None:
+            true = 1.0 - table.efficiency(table.pool.index(study.best.config))
+            rows.append((float(len(trials)), told.mean, told.high, true))
+
+    tune(table.task, searcher, ReplayEvaluator(table), max(CHECKED_TRIALS), callbacks=[compare])
     return rows
