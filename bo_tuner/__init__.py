@@ -18,6 +18,7 @@ _HOMES = {
     "Task": "task",
     "Trial": "study",
     "UserError": "errors",
+    "choose": "choice",
     "device_named": "task",
     "kernel_names": "kernels",
     "load_kernel": "kernels",

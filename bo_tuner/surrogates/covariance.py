@@ -22,12 +22,6 @@ def categorical_dims(parameters: Sequence[Parameter]) -> list[int]:
     return [at for at, parameter in enumerate(parameters) if parameter.kind == "categorical"]
 
 
-def matern52(squared_distance: Tensor) -> Tensor:
-    """Matérn-5/2 correlation of a squared distance in units of the lengthscale."""
-    r = (5.0 * squared_distance + 1e-12).sqrt()
-    return (1.0 + r + r.square() / 3.0) * torch.exp(-r)
-
-
 def mixed_correlation(
     a: Tensor, b: Tensor, ordered: Sequence[int], categorical: Sequence[int], scales: Tensor
 ) -> Tensor:
@@ -45,11 +39,12 @@ def mixed_correlation(
     """
     squared = torch.zeros_like(a[..., :, None, 0] - b[..., None, :, 0])
     for at in ordered:  # one dimension after another: no n × m × d array
-        squared = squared + ((a[..., :, None, at] - b[..., None, :, at]) / scales[at]).square()
+        squared = squared + (a[..., :, None, at] / scales[at] - b[..., None, :, at] / scales[at]).square()
     mismatch = torch.zeros_like(squared)
     for at in categorical:
         mismatch = mismatch + (a[..., :, None, at] != b[..., None, :, at]) / scales[at]
-    return matern52(squared) * torch.exp(-mismatch)
+    r = (5.0 * squared + 1e-12).sqrt()
+    return (1.0 + r + r.square() / 3.0) * torch.exp(-r - mismatch)
 
 
 @dataclass(frozen=True)
@@ -81,8 +76,13 @@ class MixedCovariance:
         return self.sd[a][..., :, None] * self.sd[b][..., None, :] * correlation + self.level_variance
 
     def with_all(self, a: Tensor) -> Tensor:
-        """Covariance of rows ``a`` (``n``) with every row, ``n × N``."""
-        return self.between(a, torch.arange(len(self.sd)))
+        """Covariance of rows ``a`` (``n``) with every row, ``n × N``; the encoded pool is not copied."""
+        correlation = mixed_correlation(self.encoded[a], self.encoded, self.ordered, self.categorical, self.scales)
+        correlation *= self.smooth
+        correlation[torch.arange(len(a)), a] += 1.0 - self.smooth
+        correlation *= self.sd[a][:, None]
+        correlation *= self.sd
+        return correlation + self.level_variance
 
     def diagonal(self) -> Tensor:
         """Variance of every row, ``N``."""

@@ -86,8 +86,8 @@ def origin(surrogate: MetaGP, pool: Pool, trials: Sequence[Trial], config: Confi
     """
     model, covariance = surrogate.fit(pool, trials), surrogate.covariance(pool)
     row, observed = torch.tensor([pool.index(config)]), model.observed
-    factor = covariance.empirical.factor
-    of_sources = covariance.scale * covariance.share * factor[row[0]] * (factor[observed].T @ model.weights)
+    factor = covariance.empirical.factor[torch.cat([row, observed])].double()
+    of_sources = covariance.scale * covariance.share * factor[0] * (factor[1:].T @ model.weights)
     everything = float(covariance.between(row, observed)[0] @ model.weights)
     level = covariance.level_variance * float(model.weights.sum())
     named = zip(surrogate.header["sources"], of_sources.tolist(), strict=True)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import copy
 import datetime
 import importlib.metadata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -144,7 +145,7 @@ class MetaGP:
         twin = copy.copy(self)
         twin.prior = replace(prior, residuals=prior.residuals.without(same_shape), distance=None)
         pool = self._trained()[0].pool(task)
-        twin._last = (pool, twin._assemble(pool, mean))
+        twin._last = (pool, _PoolPrior(pool, mean, twin._covariance))
         return twin
 
     def has_seen(self, task: Task) -> bool:
@@ -152,12 +153,12 @@ class MetaGP:
         return task.key in self.header.get("sources", ())
 
     def prior_mean(self, pool: Pool) -> NDArray[np.float64]:
-        """Prior mean of log(best / time), shape ``[len(pool)]``."""
+        """Prior mean of log(best / time), shape ``[len(pool)]``; configs far behind the best may be told roughly."""
         return self._pool_prior(pool).mean
 
     def mean_at(self, pool: Pool, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Prior mean of log(best / time), ``[n]``, at rows of a design matrix, ``[n, d]``, of a pool's or made up."""
-        return self._trained()[1].mean.predict(pool, features)
+        """Exact prior mean of log(best / time), ``[n]``, at rows of a design matrix, ``[n, d]``, or at made-up ones."""
+        return self._trained()[1].mean.predict(pool, features, exact=True)
 
     def covariance(self, pool: Pool) -> BlendedCovariance:
         """Prior covariance of a pool."""
@@ -255,9 +256,10 @@ class MetaGP:
         return self.spec, self.prior
 
     def _pool_prior(self, pool: Pool) -> _PoolPrior:
-        if self._last is None or self._last[0] is not pool:
-            self._last = (pool, self._prepare(pool))
-        return self._last[1]
+        last = self._last
+        if last is None or last[0] is not pool:
+            last = self._last = (pool, self._prepare(pool))
+        return last[1]  # not what another thread may have put there meanwhile
 
     def _prepare(self, pool: Pool) -> _PoolPrior:
         spec, prior = self._trained()
@@ -266,37 +268,61 @@ class MetaGP:
         names, features = design_matrix(spec, pool)
         if tuple(names) != prior.feature_names:
             raise UserError(f"prior: was trained on other features of {spec.name}, train it again")
-        return self._assemble(pool, self.mean_at(pool, features))
+        return _PoolPrior(pool, prior.mean.predict(pool, features), self._covariance)
 
-    def _assemble(self, pool: Pool, mean: NDArray[np.float64]) -> _PoolPrior:
-        """The prior of a pool around a prior mean, ``[len(pool)]``."""
+    def _covariance(self, pool: Pool, mean: NDArray[np.float64]) -> BlendedCovariance:
+        """The prior covariance of a pool around a prior mean, ``[len(pool)]``."""
         prior = self._trained()[1]
         factor, rest = prior.residuals.factor(pool_codes(pool), mean, self.shrinkage)
         known_device = pool.task.device.key in prior.devices
         mixed = MixedCovariance(
-            encoded=as_tensor(pool.encoded),
+            encoded=as_tensor(pool.encoded.T).T,  # its columns are read one by one
             ordered=ordered_dims(pool.parameters),
             categorical=categorical_dims(pool.parameters),
             scales=as_tensor(prior.scales),
             sd=as_tensor(np.sqrt(prior.residuals.variance(mean))),
             smooth=prior.smooth,
         )
-        covariance = BlendedCovariance(
-            empirical=EmpiricalCovariance(as_tensor(factor), as_tensor(rest)),
+        return BlendedCovariance(
+            empirical=EmpiricalCovariance(torch.as_tensor(factor), as_tensor(rest)),
             mixed=mixed,
             share=self.empirical_share,
             scale=self.scale * (prior.device_scale if self.calibrate and not known_device else 1.0),
             level_variance=self.level_sd**2,
         )
-        return _PoolPrior(pool_inputs(pool), mean, covariance)
 
 
 class _PoolPrior:
-    """The prior of one pool, made once."""
+    """The prior of one pool, each part made once; the mean is all that a choice without trials needs.
 
-    def __init__(self, inputs: Tensor, mean: NDArray[np.float64], covariance: BlendedCovariance) -> None:
-        self.inputs, self.mean, self.covariance = inputs, mean, covariance
-        self.remembered = RememberedCovariance(covariance)
+    Args:
+        pool: the pool.
+        mean: prior mean of log(best / time), ``[len(pool)]``.
+        covariance: makes the covariance out of both.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        mean: NDArray[np.float64],
+        covariance: Callable[[Pool, NDArray[np.float64]], BlendedCovariance],
+    ) -> None:
+        self._pool, self.mean, self._covariance = pool, mean, covariance
+
+    @cached_property
+    def inputs(self) -> Tensor:
+        """What the models of this pool look their inputs up by."""
+        return pool_inputs(self._pool)
+
+    @cached_property
+    def covariance(self) -> BlendedCovariance:
+        """Prior covariance of the pool."""
+        return self._covariance(self._pool, self.mean)
+
+    @cached_property
+    def remembered(self) -> RememberedCovariance:
+        """The same for a run, which asks for its observed rows again after every trial."""
+        return RememberedCovariance(self.covariance)
 
 
 def _distance_factors(arrays: Mapping[str, NDArray[Any]]) -> DistanceFactors | None:

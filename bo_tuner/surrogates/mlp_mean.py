@@ -65,7 +65,7 @@ class MLPMean:
         self.centre, self.width = centre, width
         self.weights, self.biases = tuple(weights), tuple(biases)
 
-    def predict(self, pool: Pool, features: Floats) -> Floats:
+    def predict(self, pool: Pool, features: Floats, exact: bool = False) -> Floats:
         """Prior mean of log(best / time), shape ``[n]``, of features ``[n, d]``."""
         mean: Floats = self.of_each(features).mean(axis=0)
         return mean

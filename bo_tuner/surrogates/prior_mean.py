@@ -53,8 +53,11 @@ class Parts:
 class PriorMean(Protocol):
     """A fitted prior mean. Predictions are the same before and after a checkpoint."""
 
-    def predict(self, pool: Pool, features: Floats) -> Floats:
-        """log(best / time) of every config, shape ``[n]``, given the pool and its design matrix ``[n, d]``."""
+    def predict(self, pool: Pool, features: Floats, exact: bool = False) -> Floats:
+        """log(best / time) of every config, shape ``[n]``, given the pool and its design matrix ``[n, d]``.
+
+        Unless ``exact``, rows that are clearly slower than others may be told roughly.
+        """
         ...
 
     def to_checkpoint(self) -> Parts:
@@ -96,7 +99,7 @@ class NoOptions:
 class NoMean:
     """Zero everywhere: what is left for the covariance is whole log efficiencies (an ablation)."""
 
-    def predict(self, pool: Pool, features: Floats) -> Floats:
+    def predict(self, pool: Pool, features: Floats, exact: bool = False) -> Floats:
         """Zeros, shape ``[n]``."""
         return np.zeros(len(features))
 

@@ -79,7 +79,7 @@ class RegressionMean:
     metric: Floats
     shrinkage: float
 
-    def predict(self, pool: Pool, features: Floats) -> Floats:
+    def predict(self, pool: Pool, features: Floats, exact: bool = False) -> Floats:
         """Prior mean of log(best / time), shape ``[n]``."""
         return self.at(_descriptors(pool.task, features, self.constants), pool_codes(pool))
 

@@ -55,7 +55,7 @@ class Residuals:
         """The same without some tasks, ``[n_tasks]``; the curve of the variance stays."""
         return replace(self, values=self.values[~tasks])
 
-    def factor(self, codes: NDArray[np.int64], mean: Floats, shrinkage: float) -> tuple[Floats, Floats]:
+    def factor(self, codes: NDArray[np.int64], mean: Floats, shrinkage: float) -> tuple[NDArray[np.float32], Floats]:
         """Low-rank factor and remaining variance of the shrunk covariance over the configs of a pool.
 
         A config's residuals are divided by the root of how many tasks have it, which keeps the product positive
@@ -68,14 +68,15 @@ class Residuals:
             shrinkage: share of the empirical part, from 0 to 1.
 
         Returns:
-            ``[N, n_tasks]`` and ``[N]``.
+            ``[N, n_tasks]`` and ``[N]``; the factor is single precision, which is finer than the residuals are.
         """
         at = find_codes(self.codes, codes)
-        aligned = np.where(at >= 0, self.values[:, at].astype(np.float64), np.nan)
-        known = ~np.isnan(aligned)
-        counts = known.sum(axis=0)
-        factor = np.sqrt(shrinkage) * (np.where(known, aligned, 0.0) / np.sqrt(np.maximum(counts, 1))).T
-        own = (factor**2).sum(axis=1)
+        aligned = self.values[:, at].T.astype(np.float32)
+        aligned[at < 0] = np.nan
+        counts = np.count_nonzero(~np.isnan(aligned), axis=1)
+        weight = np.sqrt(shrinkage / np.maximum(counts, 1)).astype(np.float32)
+        factor = np.nan_to_num(aligned, copy=False, nan=0.0) * weight[:, None]
+        own = np.einsum("nt,nt->n", factor, factor, dtype=np.float64)
         from_curve = self.variance(mean)
         rest = np.where(counts < 3, np.maximum(from_curve - own, 0.0), (1.0 - shrinkage) * from_curve)
         return factor, rest

@@ -5,8 +5,10 @@ The trees of all folds are averaged for a new task (a bagging over tasks).
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +23,9 @@ if TYPE_CHECKING:
     import lightgbm
 
 
-#: So many rows, the fastest by the first trees, are always predicted by all trees.
-_ALWAYS_FINE = 1024
+#: A cascade: the first 4 % of the trees see every row, those up to 10 % the 768 that are fastest so far, and so on. It
+#: takes a fifth of the time of all trees on all rows, and tells the same fastest 20 configs.
+_CASCADE = ((0.04, None), (0.1, 768), (0.25, 384), (0.5, 160), (1.0, 64))
 
 
 @dataclass(frozen=True)
@@ -66,24 +69,28 @@ class TreeMean:
     def __init__(self, boosters: Sequence[lightgbm.Booster]) -> None:
         self.boosters = tuple(boosters)
 
-    def predict(self, pool: Pool, features: Floats) -> Floats:
+    def predict(self, pool: Pool, features: Floats, exact: bool = False) -> Floats:
         """Prior mean of log(best / time), shape ``[n]``, of features ``[n, d]``.
 
-        Of a large pool, the first trees alone tell which rows are slow, and those keep what they told.
+        Unless ``exact``, the first trees tell which rows are slow, and those keep what they told.
         """
-        if len(features) <= _ALWAYS_FINE:
-            return self._average(features)
-        mean = self._average(features, self.boosters[0].num_trees() // 3)
-        n_fine = max(_ALWAYS_FINE, len(features) // 4)
-        fast = np.argpartition(-mean, n_fine - 1)[:n_fine]
-        mean[fast] = self._average(features[fast])
+        mean = np.zeros(len(features))
+        rows = np.arange(len(features))
+        first, n_trees = 0, self.boosters[0].num_trees()
+        with ThreadPoolExecutor(min(len(self.boosters), os.cpu_count() or 1)) as workers:
+            for share, most in ((1.0, None),) if exact else _CASCADE:
+                if most is not None and most < len(rows):
+                    rows = rows[np.argpartition(-mean[rows], most - 1)[:most]]
+                last = math.ceil(share * n_trees)
+                if last > first:  # to LightGBM, no trees means all
+                    mean[rows] += self._average(workers, features[rows], first, last - first)
+                first = last
         return mean
 
-    def _average(self, features: Floats, n_trees: int | None = None) -> Floats:
-        """Of all boosters, each with its first ``n_trees`` trees."""
-        with ThreadPoolExecutor(len(self.boosters)) as workers:  # LightGBM lets go of Python while it predicts
-            parts = list(workers.map(lambda booster: _predict(booster, features, n_trees), self.boosters))
-        mean: Floats = np.mean(np.array(parts), axis=0)
+    def _average(self, workers: Executor, features: Floats, first: int, n_trees: int) -> Floats:
+        """Of all boosters, what ``n_trees`` trees from the ``first`` on tell; LightGBM lets go of Python meanwhile."""
+        parts = workers.map(lambda booster: _predict(booster, features, first, n_trees), self.boosters)
+        mean: Floats = np.mean(list(parts), axis=0)
         return mean
 
     def to_checkpoint(self) -> Parts:
@@ -121,8 +128,9 @@ def fit_tree_mean(
     return mean, left_out
 
 
-def _predict(booster: lightgbm.Booster, features: Floats, n_trees: int | None = None) -> Floats:
-    return np.asarray(booster.predict(features, num_iteration=n_trees, num_threads=1), dtype=np.float64)
+def _predict(booster: lightgbm.Booster, features: Floats, first: int = 0, n_trees: int | None = None) -> Floats:
+    told = booster.predict(features, start_iteration=first, num_iteration=n_trees, num_threads=1)
+    return np.asarray(told, dtype=np.float64)
 
 
 def _grow(
