@@ -98,7 +98,8 @@ class GpuSession:
             raise CannotRun(Status.RUNTIME, " ".join(str(error).split())) from None
         if new:
             run(*launch.args)  # the first launch of a kernel may reserve local memory, which waits for the GPU
-        return Loaded(lambda: run(*launch.args), kernel.n_regs, kernel.n_spills, int(kernel.metadata.shared))
+        n_spill_bytes = 4 * kernel.n_spills  # Triton counts words
+        return Loaded(lambda: run(*launch.args), kernel.n_regs, n_spill_bytes, int(kernel.metadata.shared))
 
     def _build(self, config: Config) -> Build:
         """The config's build; configs that differ in launch keys only share one."""
