@@ -117,24 +117,30 @@ class Pool:
         return {p.name: self.columns[p.name][row].item() for p in self.parameters if self.active[p.name][row]}
 
     def index(self, config: Config) -> int:
-        """The row of a config.
+        """The row of a config; found once and remembered, since listing every config takes long in a large pool.
 
         Raises:
             UserError: the config is not in the pool.
         """
-        try:
-            return self._rows[config_key(config)]
-        except KeyError:
-            raise UserError(f"config: {config_key(config)} is not a valid config of {self.task.key}") from None
+        key = config_key(config)
+        if key not in self._found:
+            same = np.full(len(self), set(config) <= set(self.columns))
+            for name, column in self.columns.items():
+                active = self.active[name]
+                same &= active & (column == config[name]) if name in config else ~active
+            if not same.any():
+                raise UserError(f"config: {key} is not a valid config of {self.task.key}")
+            self._found[key] = int(np.argmax(same))
+        return self._found[key]
+
+    @functools.cached_property
+    def _found(self) -> dict[str, int]:
+        return {}
 
     @functools.cached_property
     def keys(self) -> list[str]:
         """Canonical text of every config; equal text means the same config, in any task of the kernel."""
         return [config_key(config) for config in self]
-
-    @functools.cached_property
-    def _rows(self) -> dict[str, int]:
-        return {key: row for row, key in enumerate(self.keys)}
 
     @functools.cached_property
     def builds(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bo_tuner.space import Pool
 from bo_tuner.surrogates.base import Progress
-from bo_tuner.surrogates.prior_mean import Examples, Floats, Parts, folds, importance, outside
+from bo_tuner.surrogates.prior_mean import Examples, Floats, Parts, Precision, folds, importance, outside
 
 #: Standardised features end here: a device unlike all sources must not drive a network far out of what it has seen.
 FAR = 4.0
@@ -65,7 +65,7 @@ class MLPMean:
         self.centre, self.width = centre, width
         self.weights, self.biases = tuple(weights), tuple(biases)
 
-    def predict(self, pool: Pool, features: Floats, exact: bool = False) -> Floats:
+    def predict(self, pool: Pool, features: Floats, precision: Precision = "search") -> Floats:
         """Prior mean of log(best / time), shape ``[n]``, of features ``[n, d]``."""
         mean: Floats = self.of_each(features).mean(axis=0)
         return mean

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,10 @@ from bo_tuner.surrogates.base import Progress
 from bo_tuner.task import Task
 
 Floats = NDArray[np.float64]
+
+#: How well a row is told. ``exact``: all alike. ``search``: rows that no search would try may be told roughly.
+#: ``choice``: only the fastest few dozen are told well, which is all that a choice without trials needs.
+Precision = Literal["exact", "search", "choice"]
 
 
 @dataclass(frozen=True)
@@ -53,11 +57,8 @@ class Parts:
 class PriorMean(Protocol):
     """A fitted prior mean. Predictions are the same before and after a checkpoint."""
 
-    def predict(self, pool: Pool, features: Floats, exact: bool = False) -> Floats:
-        """log(best / time) of every config, shape ``[n]``, given the pool and its design matrix ``[n, d]``.
-
-        Unless ``exact``, rows that are clearly slower than others may be told roughly.
-        """
+    def predict(self, pool: Pool, features: Floats, precision: Precision = "search") -> Floats:
+        """log(best / time) of every config, shape ``[n]``, given the pool and its design matrix ``[n, d]``."""
         ...
 
     def to_checkpoint(self) -> Parts:
@@ -99,7 +100,7 @@ class NoOptions:
 class NoMean:
     """Zero everywhere: what is left for the covariance is whole log efficiencies (an ablation)."""
 
-    def predict(self, pool: Pool, features: Floats, exact: bool = False) -> Floats:
+    def predict(self, pool: Pool, features: Floats, precision: Precision = "search") -> Floats:
         """Zeros, shape ``[n]``."""
         return np.zeros(len(features))
 

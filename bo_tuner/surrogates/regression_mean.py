@@ -23,7 +23,7 @@ from bo_tuner.space import Pool
 from bo_tuner.storage.alignment import align, find_codes, pool_codes
 from bo_tuner.surrogates.base import Progress
 from bo_tuner.surrogates.features import PARAMETER_PREFIX
-from bo_tuner.surrogates.prior_mean import Examples, Floats, Parts, folds, importance, outside
+from bo_tuner.surrogates.prior_mean import Examples, Floats, Parts, Precision, folds, importance, outside
 from bo_tuner.task import Task
 
 #: A config that no near task has is taken to be as good as this quantile of the configs of those tasks.
@@ -79,7 +79,7 @@ class RegressionMean:
     metric: Floats
     shrinkage: float
 
-    def predict(self, pool: Pool, features: Floats, exact: bool = False) -> Floats:
+    def predict(self, pool: Pool, features: Floats, precision: Precision = "search") -> Floats:
         """Prior mean of log(best / time), shape ``[n]``."""
         return self.at(_descriptors(pool.task, features, self.constants), pool_codes(pool))
 

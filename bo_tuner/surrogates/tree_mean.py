@@ -17,15 +17,20 @@ import numpy as np
 from bo_tuner.errors import UserError
 from bo_tuner.space import Pool
 from bo_tuner.surrogates.base import Progress
-from bo_tuner.surrogates.prior_mean import Examples, Floats, Parts, folds, importance, outside
+from bo_tuner.surrogates.prior_mean import Examples, Floats, Parts, Precision, folds, importance, outside
 
 if TYPE_CHECKING:
     import lightgbm
 
 
-#: A cascade: the first 4 % of the trees see every row, those up to 10 % the 768 that are fastest so far, and so on. It
-#: takes a fifth of the time of all trees on all rows, and tells the same fastest 20 configs.
-_CASCADE = ((0.04, None), (0.1, 768), (0.25, 384), (0.5, 160), (1.0, 64))
+#: Cascades: up to a share of the trees, how many rows go on to them, and at least what share of all rows; the trees so
+#: far tell which. The one for a choice takes a fifth of the time of all trees on all rows and tells the same fastest 20
+#: configs; what it tells of others is too rough for a search, which then misses the best config of some tasks.
+_CASCADES: dict[Precision, tuple[tuple[float, int, float], ...]] = {
+    "exact": ((1.0, 0, 1.0),),
+    "search": ((0.08, 0, 1.0), (0.3, 1024, 0.15), (1.0, 384, 0.0)),
+    "choice": ((0.04, 0, 1.0), (0.1, 768, 0.0), (0.25, 384, 0.0), (0.5, 160, 0.0), (1.0, 64, 0.0)),
+}
 
 
 @dataclass(frozen=True)
@@ -69,17 +74,15 @@ class TreeMean:
     def __init__(self, boosters: Sequence[lightgbm.Booster]) -> None:
         self.boosters = tuple(boosters)
 
-    def predict(self, pool: Pool, features: Floats, exact: bool = False) -> Floats:
-        """Prior mean of log(best / time), shape ``[n]``, of features ``[n, d]``.
-
-        Unless ``exact``, the first trees tell which rows are slow, and those keep what they told.
-        """
+    def predict(self, pool: Pool, features: Floats, precision: Precision = "search") -> Floats:
+        """Prior mean of log(best / time), shape ``[n]``, of features ``[n, d]``; what it costs is the precision's."""
         mean = np.zeros(len(features))
         rows = np.arange(len(features))
         first, n_trees = 0, self.boosters[0].num_trees()
         with ThreadPoolExecutor(min(len(self.boosters), os.cpu_count() or 1)) as workers:
-            for share, most in ((1.0, None),) if exact else _CASCADE:
-                if most is not None and most < len(rows):
+            for share, at_least, share_of_rows in _CASCADES[precision]:
+                most = max(at_least, math.ceil(share_of_rows * len(features)))
+                if most < len(rows):
                     rows = rows[np.argpartition(-mean[rows], most - 1)[:most]]
                 last = math.ceil(share * n_trees)
                 if last > first:  # to LightGBM, no trees means all

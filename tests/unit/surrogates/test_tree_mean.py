@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bo_tuner.errors import UserError
-from bo_tuner.surrogates.prior_mean import Parts
+from bo_tuner.surrogates.prior_mean import Parts, Precision
 from bo_tuner.surrogates.tree_mean import TreeMean, TreeOptions, fit_tree_mean
 from tests.toy_prior import FEW_TREES, SPEC, examples
 
@@ -31,15 +31,16 @@ def test_missing_lightgbm_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -
         TreeMean.from_checkpoint(Parts(texts=["a model"]))
 
 
-def test_only_slow_rows_are_told_by_the_first_trees_alone() -> None:
+@pytest.mark.parametrize(("precision", "n_told", "most"), [("search", 300, 1.0), ("choice", 20, 0.5)])
+def test_slow_rows_are_told_by_the_first_trees_alone(precision: Precision, n_told: int, most: float) -> None:
     trees, _ = fit_tree_mean(EXAMPLES, SHAPES, OPTIONS)
     pool = SPEC.pool(EXAMPLES.tasks[0])
     rows = np.random.default_rng(0).permuted(np.concatenate(EXAMPLES.features), axis=0)
-    full = trees.predict(pool, rows, exact=True)
+    full = trees.predict(pool, rows, "exact")
     np.testing.assert_allclose(full, np.mean([booster.predict(rows) for booster in trees.boosters], axis=0))
-    told = trees.predict(pool, rows)
+    told = trees.predict(pool, rows, precision)
     same = np.isclose(told, full)
     assert len(rows) > 1024
-    assert 0 < same.mean() < 0.5
-    assert same[np.argsort(-full)[:20]].all()
+    assert 0 < same.mean() < most
+    assert same[np.argsort(-full)[:n_told]].all()
     assert np.argmax(told) == np.argmax(full)
