@@ -31,7 +31,7 @@ def test_missing_lightgbm_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -
         TreeMean.from_checkpoint(Parts(texts=["a model"]))
 
 
-@pytest.mark.parametrize(("precision", "n_told", "most"), [("search", 300, 1.0), ("choice", 20, 0.5)])
+@pytest.mark.parametrize(("precision", "n_told", "most"), [("search", 100, 1.0), ("choice", 20, 0.5)])
 def test_slow_rows_are_told_by_the_first_trees_alone(precision: Precision, n_told: int, most: float) -> None:
     trees, _ = fit_tree_mean(EXAMPLES, SHAPES, OPTIONS)
     pool = SPEC.pool(EXAMPLES.tasks[0])
