@@ -61,7 +61,8 @@ class MetaGP:
         level_sd: prior standard deviation of the task's level around the first readings; 0 switches the term off.
         calibrate: enlarge the residual variance on a device that is not among the sources by what leaving whole source
             devices out showed.
-        scale: further factor of the residual variance.
+        scale: further factor of the residual variance. Residuals have heavier tails than a normal distribution, so more
+            than was found lets a search also look where the prior mean is likely, though not surely, wrong.
         shrinkage: share of the empirical covariance that is kept, the rest goes to its diagonal.
         mean_options: fields of the kind's options that differ from the default, for example of :class:`TreeOptions`.
         covariance_options: fields of :class:`CovarianceOptions` that differ from the default.
@@ -77,7 +78,7 @@ class MetaGP:
         empirical_share: float = 0.5,
         level_sd: float = 0.5,
         calibrate: bool = True,
-        scale: float = 1.0,
+        scale: float = 4.0,
         shrinkage: float = 0.9,
         mean_options: Mapping[str, Any] | None = None,
         covariance_options: Mapping[str, Any] | None = None,
