@@ -19,21 +19,49 @@ from botorch.acquisition.analytic import (
     ProbabilityOfImprovement,
     UpperConfidenceBound,
 )
+from botorch.acquisition.objective import PosteriorTransform
 from botorch.exceptions.warnings import NumericsWarning
 from botorch.models.model import Model
+from botorch.posteriors import GPyTorchPosterior
 from botorch.utils.sampling import manual_seed
+from gpytorch.distributions import MultivariateNormal
 from numpy.typing import NDArray
 from torch import Tensor
 
 from bo_tuner.errors import UserError
 
-#: (model, best observed y) → acquisition function.
-_BUILDERS: dict[str, Callable[[Model, float], AcquisitionFunction]] = {
-    "log_ei": lambda model, best: LogExpectedImprovement(model, best_f=best),
-    "ei": lambda model, best: ExpectedImprovement(model, best_f=best),
-    "pi": lambda model, best: ProbabilityOfImprovement(model, best_f=best),
-    "ucb": lambda model, best: UpperConfidenceBound(model, beta=1.0),
-    "posterior_mean": lambda model, best: PosteriorMean(model),
+
+class Widened(PosteriorTransform):  # type: ignore[misc]
+    """A posterior whose standard deviations are multiplied by a factor, its mean as it is.
+
+    Args:
+        factor: over 1 looks more where the model is unsure, which guards a search against a model that is too sure.
+    """
+
+    scalarize = False
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def evaluate(self, Y: Tensor) -> Tensor:
+        """Outcomes are what they were."""
+        return Y
+
+    def forward(self, posterior: GPyTorchPosterior, X: Tensor | None = None) -> GPyTorchPosterior:
+        """The widened posterior."""
+        found = posterior.distribution
+        widened = found.lazy_covariance_matrix * self.factor**2
+        return GPyTorchPosterior(MultivariateNormal(found.mean, widened))
+
+
+#: (model, best observed y, what is done to the posterior) → acquisition function.
+_BUILDERS: dict[str, Callable[[Model, float, Widened], AcquisitionFunction]] = {
+    "log_ei": lambda model, best, widened: LogExpectedImprovement(model, best, posterior_transform=widened),
+    "ei": lambda model, best, widened: ExpectedImprovement(model, best, posterior_transform=widened),
+    "pi": lambda model, best, widened: ProbabilityOfImprovement(model, best, posterior_transform=widened),
+    "ucb": lambda model, best, widened: UpperConfidenceBound(model, beta=1.0, posterior_transform=widened),
+    "posterior_mean": lambda model, best, widened: PosteriorMean(model, posterior_transform=widened),
 }
 
 #: Joint sampling is cubic in the number of rows; Thompson sampling looks at so many rows, those with the highest bound.
@@ -56,7 +84,9 @@ def check_acquisition(name: str) -> str:
     return name
 
 
-def score(name: str, model: Model, inputs: Tensor, best: float, seed: int = 0) -> NDArray[np.float64]:
+def score(
+    name: str, model: Model, inputs: Tensor, best: float, seed: int = 0, exploration: float = 1.0
+) -> NDArray[np.float64]:
     """Acquisition value of every row, larger is better.
 
     Args:
@@ -65,6 +95,7 @@ def score(name: str, model: Model, inputs: Tensor, best: float, seed: int = 0) -
         inputs: the pool, ``N × (1 + d)``.
         best: largest y observed.
         seed: of the sample, for ``thompson``.
+        exploration: what the model's standard deviations are multiplied by first.
 
     Returns:
         Shape ``[N]``; -inf where the value is not a number.
@@ -77,9 +108,9 @@ def score(name: str, model: Model, inputs: Tensor, best: float, seed: int = 0) -
         # Plain EI and PI are here to be compared with; BoTorch rightly advises against EI.
         warnings.simplefilter("ignore", NumericsWarning)
         if name == "thompson":
-            values = _thompson(model, inputs, seed)
+            values = _thompson(model, inputs, seed, Widened(exploration))
         else:
-            values = _BUILDERS[name](model, best)(inputs.unsqueeze(-2))
+            values = _BUILDERS[name](model, best, Widened(exploration))(inputs.unsqueeze(-2))
     scores: NDArray[np.float64] = values.numpy().astype(np.float64)
     return np.where(np.isnan(scores), -np.inf, scores)
 
@@ -97,12 +128,12 @@ def choose(scores: NDArray[np.float64], prior_mean: NDArray[np.float64], allowed
     return int(equal[np.argmax(prior_mean[equal])])
 
 
-def _thompson(model: Model, inputs: Tensor, seed: int) -> Tensor:
+def _thompson(model: Model, inputs: Tensor, seed: int, widened: Widened) -> Tensor:
     """One joint sample of the posterior over the most promising rows; -inf elsewhere."""
     bound = UpperConfidenceBound(model, beta=9.0)(inputs.unsqueeze(-2))
     rows = torch.argsort(bound, descending=True, stable=True)[:N_THOMPSON_ROWS]
     with manual_seed(seed):
-        sample = model.posterior(inputs[rows]).rsample(torch.Size([1]))
+        sample = model.posterior(inputs[rows], posterior_transform=widened).rsample(torch.Size([1]))
     values = torch.full((len(inputs),), -torch.inf, dtype=inputs.dtype)
     values[rows] = sample[0, :, 0]
     return values

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bo_tuner.evaluators.replay import ReplayEvaluator
+from bo_tuner.searchers import META_EXPLORATION
 from bo_tuner.searchers.bayesian import BayesianSearcher
 from bo_tuner.storage.tables import TaskTable, evenly
 from bo_tuner.study import Study, Trial
@@ -60,7 +61,7 @@ def calibrate_distance(
 
 def _distances(surrogate: MetaGP, table: TaskTable) -> list[tuple[float, float, float, float]]:
     """Number of trials, predicted mean and upper end, true distance of the incumbent of one run."""
-    searcher = BayesianSearcher(table.pool, surrogate.without(table.task))
+    searcher = BayesianSearcher(table.pool, surrogate.without(table.task), exploration=META_EXPLORATION)
     trials: list[Trial] = []
     rows = []
 

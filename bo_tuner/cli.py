@@ -9,10 +9,23 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from bo_tuner import __version__
-from bo_tuner.commands import check, collect, demo, explain, facts, meta_train, noise, shapes, space, tune, verify
+from bo_tuner.commands import (
+    check,
+    collect,
+    compile,
+    demo,
+    explain,
+    facts,
+    meta_train,
+    noise,
+    shapes,
+    space,
+    tune,
+    verify,
+)
 from bo_tuner.errors import UserError
 
-COMMANDS = (tune, explain, space, verify, meta_train, collect, check, facts, noise, shapes, demo)
+COMMANDS = (tune, explain, space, verify, meta_train, collect, check, compile, facts, noise, shapes, demo)
 
 EPILOG = """\
 examples:

@@ -24,6 +24,7 @@ from bo_tuner.errors import UserError
 from bo_tuner.kernels import KernelSpec, load_kernel
 from bo_tuner.kernels.spec import VALIDATION_SEED
 from bo_tuner.pretrained import load_prior
+from bo_tuner.searchers import META_EXPLORATION
 from bo_tuner.searchers.bayesian import BayesianSearcher
 from bo_tuner.space import Config, Pool, SearchSpace
 from bo_tuner.study import Measurement, Status, Trial
@@ -91,7 +92,7 @@ def run(pool: Pool, prior: MetaGP, seed: int) -> tuple[float, list[float]]:
     """Seconds of what is made once for a pool, and of each trial after it (telling is part of it)."""
     pool = replace(pool)  # nothing is remembered of it
     rng = np.random.default_rng(seed)
-    searcher = BayesianSearcher(pool, prior)
+    searcher = BayesianSearcher(pool, prior, exploration=META_EXPLORATION)
     mean, mean_s = timed(prior.prior_mean, pool)
     _, covariance_s = timed(prior.covariance, pool)
     _, index_s = timed(pool.index, pool.config(0))

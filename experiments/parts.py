@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bo_tuner.commands.locate import tables_root
+from bo_tuner.commands.locate import compiled_facts, tables_root
 from bo_tuner.errors import UserError
 from bo_tuner.kernels import KernelSpec
 from bo_tuner.pretrained import load_prior
@@ -20,12 +20,13 @@ from bo_tuner.surrogates import Surrogate
 from bo_tuner.surrogates.cold_gp import ColdGP
 from bo_tuner.surrogates.meta_gp import MetaGP
 from bo_tuner.task import Task
-from experiments.training import source_paths, trained_prior
+from experiments.training import recorded_facts, source_paths, trained_prior
 
 
-def meta_gp(spec: KernelSpec, *, prior: str | None, **options: Any) -> Surrogate:
+def meta_gp(spec: KernelSpec, *, prior: str | None, compiled: str | None, **options: Any) -> Surrogate:
     """The meta-trained GP with a prior from a file (or the shipped one) and options of its own."""
-    return load_prior(spec, Path(prior) if prior else None, **options)
+    facts = compiled_facts(Path(compiled) if compiled else None, spec)
+    return load_prior(spec, Path(prior) if prior else None, compiled=facts, **options)
 
 
 def meta_trained(
@@ -35,11 +36,13 @@ def meta_trained(
     sources: Mapping[str, Any],
     n_shapes: int | None,
     cache: str,
+    compiled: bool,
     **options: Any,
 ) -> Surrogate:
     """The meta-trained GP with a prior of the experiment's own, see ``experiments/training.py``."""
     paths = source_paths(tables_root(Path(tables) if tables else None), spec, **sources)
-    return trained_prior(spec, paths, n_shapes, options, Path(cache))
+    facts = recorded_facts(spec, paths, Path(cache)) if compiled else None
+    return trained_prior(spec, paths, n_shapes, {**options, "compiled": facts}, Path(cache))
 
 
 def cold_gp(spec: KernelSpec, **options: Any) -> Surrogate:
@@ -48,12 +51,21 @@ def cold_gp(spec: KernelSpec, **options: Any) -> Surrogate:
 
 
 def bayesian(
-    spec: KernelSpec, task: Task, seed: int, surrogate: Surrogate | None, acquisition: str | None, *, n_random: int
+    spec: KernelSpec,
+    task: Task,
+    seed: int,
+    surrogate: Surrogate | None,
+    acquisition: str | None,
+    *,
+    exploration: float,
+    n_random: int,
 ) -> Searcher:
     """Bayesian optimization with the method's surrogate and acquisition."""
     if surrogate is None or acquisition is None:
         raise UserError("method: a Bayesian searcher needs a surrogate and an acquisition")
-    return BayesianSearcher(spec.pool(task), surrogate, acquisition, n_random=n_random, seed=seed)
+    return BayesianSearcher(
+        spec.pool(task), surrogate, acquisition, exploration=exploration, n_random=n_random, seed=seed
+    )
 
 
 def registered(

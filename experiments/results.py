@@ -34,7 +34,9 @@ SECTIONS = {
     "ablations": (
         "What each part is worth",
         "Each row has one part off. `own_device` learns from the judged device alone, `greedy` tries the highest "
-        "posterior mean instead of the largest log expected improvement.",
+        "posterior mean instead of the largest log expected improvement, `exploration_1` does not double the "
+        "posterior's standard deviations, and `compiled` has a part more: registers, stack and shared memory as the "
+        "compiler tells them.",
     ),
     "means": (
         "Prior means, unseen shapes",
@@ -42,6 +44,11 @@ SECTIONS = {
         "tasks.",
     ),
     "means_unseen_device": ("Prior means, unseen device", "The same on a device that no source task ran on."),
+    "compiled_unseen_device": (
+        "What the compiler says, unseen device",
+        "`compiled` adds registers, stack and shared memory of each build, and how many blocks of it fit a "
+        "multiprocessor, to the inputs of the prior mean; compiling needs no GPU.",
+    ),
 }
 
 WORDS = """\

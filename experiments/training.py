@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 from bo_tuner.calibration import calibrate_distance
 from bo_tuner.errors import UserError
 from bo_tuner.kernels.spec import TRAIN_SEED, KernelSpec
+from bo_tuner.storage.compiled import CompiledFacts
 from bo_tuner.storage.schema import device_from_json
 from bo_tuner.storage.tables import TaskTable, find_tables, read_metadata, read_tables
 from bo_tuner.surrogates.meta_gp import MetaGP
@@ -59,6 +62,21 @@ def first_shapes(tables: Sequence[TaskTable], spec: KernelSpec, n_shapes: int | 
     return [table for table in tables if tuple(table.task.shape.values()) in drawn]
 
 
+def recorded_facts(spec: KernelSpec, paths: Sequence[Path], folder: Path) -> CompiledFacts:
+    """What the recorder's compiler said of the configs of some tables, gathered once and kept in ``folder``."""
+    key = hashlib.sha256("".join(checksum(path) for path in paths).encode()).hexdigest()[:16]
+    kept = folder / f"{spec.name}-{key}-compiled"
+    if not kept.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            facts = CompiledFacts(Path(scratch) / kept.name, spec)
+            for path in paths:
+                facts.add_recorded(path)
+            with contextlib.suppress(OSError):  # another job was faster
+                facts.folder.rename(kept)
+    return CompiledFacts(kept, spec)
+
+
 def trained_prior(
     spec: KernelSpec, paths: Sequence[Path], n_shapes: int | None, options: Mapping[str, Any], folder: Path
 ) -> MetaGP:
@@ -75,11 +93,13 @@ def trained_prior(
         UserError: the sources are too few, or an option is wrong.
     """
     training = {key: options[key] for key in TRAINING if key in options}
+    compiled: CompiledFacts | None = options.get("compiled")
     recipe = {
         "kernel": spec.name,
         "tables": [checksum(path) for path in paths],
         "n_shapes": n_shapes,
         "options": training,
+        "compiled": compiled is not None,  # what the compiler says is read from the same tables
         "code": code_hash("surrogates", "kernels", "storage", "searchers", "calibration.py", "tuner.py"),
     }
     key = hashlib.sha256(json.dumps(recipe, sort_keys=True, default=dict).encode()).hexdigest()[:16]
@@ -87,7 +107,7 @@ def trained_prior(
     if not path.is_file():
         sources = first_shapes([table for one in paths for table in read_tables(one, spec)], spec, n_shapes)
         log.info("training a prior of %s on %d tasks", spec.name, len(sources))
-        surrogate = MetaGP(**training).meta_fit(sources, spec)
+        surrogate = MetaGP(**training, compiled=compiled).meta_fit(sources, spec)
         calibrate_distance(surrogate, sources, n_tasks=N_CALIBRATED)
         surrogate.save(path)
     return MetaGP.load(path, spec, **options)

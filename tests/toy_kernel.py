@@ -57,6 +57,9 @@ class ToySpec(KernelSpec):
     def shared_bytes(self, columns: Columns, task: Task) -> NDArray[np.int64]:
         return np.asarray(columns["tile"] * columns["stages"] * 128, dtype=np.int64)
 
+    def warps(self, columns: Columns) -> NDArray[np.int64]:
+        return np.full(len(columns["tile"]), 4)
+
     def features(self, pool: Pool) -> dict[str, NDArray[np.float64]]:
         columns, shape = pool.columns, pool.task.shape
         waves = ceil_div(shape["rows"], columns["tile"]) * columns["split"] / pool.task.device.n_sms
@@ -109,7 +112,7 @@ def toy_frames(
             "n_final_readings": np.where(finalist, 20, 0),
             "rel_error": np.where(failed, np.nan, 1e-3),
             "compile_s": 0.5,
-            "n_registers": 32,
+            "n_registers": 32 + 8 * pool.columns["stages"],
             "n_spill_bytes": 0,
             "shared_bytes": spec.shared_bytes(pool.columns, task),
             "message": np.where(failed, "ptxas error", ""),
@@ -139,7 +142,12 @@ TOY_DEVICE = "nvidia_h200"
 
 def toy_metadata(device: Device) -> Mapping[str, str]:
     """What a collector would add to a file."""
-    return {"device": device_to_json(device), "source_hash": "", "timing_policy": "{}", "versions": "{}"}
+    return {
+        "device": device_to_json(device),
+        "source_hash": "",
+        "timing_policy": "{}",
+        "versions": '{"triton": "3.6.0"}',
+    }
 
 
 def write_toy(path: Path, spec: KernelSpec, n_tasks: int, seed: int, device: str = TOY_DEVICE) -> Path:

@@ -81,6 +81,13 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", metavar="N", type=positive, default=DEFAULT_TRIALS, help="budget (default: 20)")
     parser.add_argument("--method", metavar="NAME", default=DEFAULT_METHOD, help="search method (default: meta_gp)")
     parser.add_argument("--prior", metavar="FILE", type=Path, help="meta-trained prior (default: the one shipped)")
+    add_compiled(parser)
+
+
+def add_compiled(parser: argparse.ArgumentParser) -> None:
+    """Where facts of the compiler are."""
+    purpose = "folder of what the compiler says of the configs (see `bo-tuner compile`), for a prior that uses it"
+    parser.add_argument("--compiled", metavar="DIR", type=Path, help=purpose)
 
 
 def parse_kernel(name: str) -> KernelSpec:

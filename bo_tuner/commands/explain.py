@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bo_tuner.commands.arguments import parse_kernel
+from bo_tuner.commands.arguments import add_compiled, parse_kernel
 from bo_tuner.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("record", metavar="RECORD", type=Path, help="what bo-tuner tune wrote with --json")
     parser.add_argument("--prior", metavar="FILE", type=Path, help="prior of the run (default: the one shipped)")
+    add_compiled(parser)
     parser.add_argument(
         "--kernel", metavar="NAME", help="package.module of the spec, for a kernel that is not built in"
     )
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fit the model again to the recorded trials and print what it says; needs no GPU."""
+    from bo_tuner.commands.locate import compiled_facts
     from bo_tuner.commands.records import read_record, study_of_record
     from bo_tuner.commands.screen import console
     from bo_tuner.commands.space import REJECTED_TITLE, rejected_table
@@ -47,7 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--kernel: is needed, {record['kernel']} is no kernel of bo_tuner's own")
     spec = parse_kernel(arguments.kernel or record["kernel"])
     study = study_of_record(arguments.record, record, spec)
-    prior, pool, out = load_prior(spec, arguments.prior), spec.pool(study.task), console()
+    prior = load_prior(spec, arguments.prior, compiled=compiled_facts(arguments.compiled, spec))
+    pool, out = spec.pool(study.task), console()
 
     def show(title: str, table: Table) -> None:
         out.print(f"\n{title}", highlight=False, soft_wrap=True)
@@ -64,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         out.print("no trial was correct: no config was chosen")
     if len(ranked) > 1:
-        found = feature_differences(prior, spec, pool, ranked[0].config, ranked[1].config)
+        found = feature_differences(prior, pool, ranked[0].config, ranked[1].config)
         show(*_features(found, prior, pool, ranked[0], ranked[1]))
     show(REJECTED_TITLE, rejected_table(pool))
     return 0

@@ -12,6 +12,7 @@ from bo_tuner.errors import UserError
 
 if TYPE_CHECKING:
     from bo_tuner.kernels import KernelSpec
+    from bo_tuner.storage.compiled import CompiledFacts
     from bo_tuner.storage.tables import TaskTable
     from bo_tuner.surrogates.meta_gp import MetaGP
 
@@ -109,8 +110,14 @@ def spread(tables: Sequence[TaskTable], n: int) -> list[TaskTable]:
     return evenly(sorted(tables, key=lambda table: (table.best_us, table.task.key)), n)
 
 
-def prior_of_method(method: str, spec: KernelSpec, given: Path | None) -> MetaGP | None:
+def prior_of_method(method: str, spec: KernelSpec, given: Path | None, compiled: Path | None = None) -> MetaGP | None:
     """The prior that a method needs: the given one, else the shipped one; None for a method that needs none.
+
+    Args:
+        method: name of the method.
+        spec: the kernel.
+        given: file of the prior.
+        compiled: folder of what the compiler says of the configs.
 
     Raises:
         UserError: there is no such file, or it does not fit the kernel.
@@ -118,4 +125,17 @@ def prior_of_method(method: str, spec: KernelSpec, given: Path | None) -> MetaGP
     from bo_tuner.pretrained import load_prior
     from bo_tuner.searchers import needs_prior
 
-    return load_prior(spec, given) if needs_prior(method) else None
+    return load_prior(spec, given, compiled=compiled_facts(compiled, spec)) if needs_prior(method) else None
+
+
+def compiled_facts(folder: Path | None, spec: KernelSpec) -> CompiledFacts | None:
+    """What the compiler says of a kernel's configs, from a folder; None without one.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    from bo_tuner.storage.compiled import CompiledFacts
+
+    if folder is not None and not folder.is_dir():
+        raise UserError(f"--compiled: {folder} is no folder; bo-tuner compile makes one")
+    return None if folder is None else CompiledFacts(folder, spec)

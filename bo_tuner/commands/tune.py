@@ -97,7 +97,7 @@ def _replay(arguments: argparse.Namespace, spec: KernelSpec, shape: dict[str, in
 
     tables = read_split(tables_root(arguments.tables), spec, arguments.device, EVERY_SPLIT)
     table = table_of_shape(spec, tables, shape)
-    prior = prior_of_method(arguments.method, spec, arguments.prior)
+    prior = prior_of_method(arguments.method, spec, arguments.prior, arguments.compiled)
     if prior is not None and prior.has_seen(table.task):
         note = "the prior was trained on this very shape, so the efficiency says nothing of unseen shapes"
         print(f"bo-tuner: note: {note}", file=sys.stderr)
@@ -117,7 +117,8 @@ def _live(arguments: argparse.Namespace, spec: KernelSpec, shape: dict[str, int]
     part = device_named(arguments.device) if arguments.device else None
     whole = part is None or part.key in known_devices()
     with LiveEvaluator(None if part is None or whole else part.n_sms) as evaluator:
-        prior = prior_of_method(arguments.method, spec, arguments.prior)  # while the timing process starts
+        # While the timing process starts.
+        prior = prior_of_method(arguments.method, spec, arguments.prior, arguments.compiled)
         if part is not None and evaluator.device.key != part.key:
             raise UserError(f"--device: {part.key} is not this machine's GPU, {evaluator.device.key}")
         task = spec.task(shape, evaluator.device)

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     for method in methods:
         check_method(method)
     check_output(arguments.json)
-    priors = {method: prior_of_method(method, spec, arguments.prior) for method in methods}
+    priors = {method: prior_of_method(method, spec, arguments.prior, arguments.compiled) for method in methods}
     root = tables_root(arguments.tables)
     tables = read_split(root, spec, arguments.device, arguments.split)
     repeat = read_repeat(root, spec, tables[0].task.device.key, arguments.split)

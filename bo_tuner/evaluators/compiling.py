@@ -7,6 +7,7 @@ there. What the compiler refuses comes back as a failed ``Compiled``, never as a
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import io
 import multiprocessing
 import os
@@ -24,11 +25,14 @@ from typing import Any
 from bo_tuner.kernels import load_kernel, module_of
 from bo_tuner.kernels.program import Build
 from bo_tuner.space import Config
+from bo_tuner.storage.compiled import BuildFacts, CompiledFacts
 from bo_tuner.study import Status
 from bo_tuner.task import Task
 
 #: Seconds that one config may take to compile.
 DEADLINE_S = 60.0
+#: Builds whose facts are written down together.
+KEPT_TOGETHER = 32
 
 
 class CannotRun(Exception):
@@ -80,9 +84,11 @@ def compile_build(build: Build, capability: tuple[int, int]) -> Compiled:
     return Compiled(kernel, time.perf_counter() - start)
 
 
-def resource_usage(cubin: bytes) -> dict[str, int]:
-    """Registers a thread and stack bytes of a cubin, read by the ``cuobjdump`` that Triton carries."""
+def build_facts(compiled: Compiled) -> BuildFacts:
+    """What a build needs, read from its machine code by the ``cuobjdump`` that Triton carries."""
     import triton
+
+    cubin = compiled.kernel.asm["cubin"]
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -91,7 +97,42 @@ def resource_usage(cubin: bytes) -> dict[str, int]:
         command = [str(tool), "--dump-resource-usage", file.name]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = dict(re.findall(r"\b(REG|STACK):(\d+)", text))
-    return {"n_registers": int(found["REG"]), "stack_bytes": int(found["STACK"])}
+    return BuildFacts(int(found["REG"]), int(found["STACK"]), compiled.shared_bytes)
+
+
+def compile_missing(
+    facts: CompiledFacts,
+    task: Task,
+    done: Callable[[CompileResult], None] = lambda _: None,
+    n_workers: int | None = None,
+) -> int:
+    """Compile every build of a task that the facts lack for this Triton, and write down what each needs.
+
+    What is compiled is kept whenever a few are done, so a killed run goes on where it stopped.
+
+    Args:
+        facts: are extended.
+        task: its device may be one that is not here.
+        done: called after each build.
+        n_workers: number of processes; one less than the machine has cores by default.
+
+    Returns:
+        How many builds the compiler refused.
+    """
+    triton, configs, n_refused = triton_version(), facts.missing(task, triton_version()), 0
+    with contextlib.closing(CompilePool(n_workers, inspect=True)) as pool:
+        for start in range(0, len(configs), KEPT_TOGETHER):
+            some = configs[start : start + KEPT_TOGETHER]
+            results = pool.compile([(task, config) for config in some], done)
+            found = [result.facts or BuildFacts() for result in results]
+            n_refused += sum(result.facts is None for result in results)
+            facts.add(task, triton, zip(some, found, strict=True))
+    return n_refused
+
+
+def triton_version() -> str:
+    """The version of the compiler that is installed here."""
+    return importlib.metadata.version("triton")
 
 
 def _one_line(error: BaseException) -> str:
@@ -101,20 +142,27 @@ def _one_line(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class CompileResult:
-    """How one compilation in the pool ended: the seconds it took, and why it failed (empty if it did not)."""
+    """How one compilation in the pool ended: seconds, why it failed (empty if it did not), what the build needs."""
 
     status: Status
     compile_s: float
     message: str = ""
+    facts: BuildFacts | None = None
 
 
 class CompilePool:
     """Worker processes that fill Triton's disk cache; one that overruns its deadline is killed and replaced.
 
     What was compiled once, or failed to, is remembered with the time that it took.
+
+    Args:
+        n_workers: number of processes; one less than the machine has cores by default.
+        deadline_s: seconds that one config may take.
+        inspect: read what each build needs as well.
     """
 
-    def __init__(self, n_workers: int | None = None, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, n_workers: int | None = None, deadline_s: float = DEADLINE_S, *, inspect: bool = False) -> None:
+        self._inspect = inspect
         self._n_workers = n_workers or max(1, (os.cpu_count() or 2) - 1)
         self._deadline_s = deadline_s
         self._idle: list[_CompileWorker] = []
@@ -141,7 +189,7 @@ class CompilePool:
             while waiting and len(busy) < self._n_workers:
                 key, job = waiting.popitem()
                 worker = self._idle.pop() if self._idle else self._started()
-                worker.pipe.send((module_of(job[0].kernel), *job))
+                worker.pipe.send((module_of(job[0].kernel), *job, self._inspect))
                 busy[worker.pipe] = worker, key, time.perf_counter()
             answered = wait(list(busy), timeout=1.0)
             now = time.perf_counter()
@@ -190,9 +238,10 @@ def _compile_forever(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this process
     while True:
         try:
-            module, task, config = pipe.recv()
+            module, task, config, inspect = pipe.recv()
         except EOFError:
             return
         compiled = compile_build(load_kernel(module).program.build(config, task), task.device.capability)
         status = Status.CORRECT if compiled.ok else Status.COMPILE
-        pipe.send(CompileResult(status, compiled.compile_s, compiled.message))
+        facts = build_facts(compiled) if inspect and compiled.ok else None
+        pipe.send(CompileResult(status, compiled.compile_s, compiled.message, facts))

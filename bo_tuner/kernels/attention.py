@@ -222,6 +222,7 @@ class AttentionSpec(KernelSpec):
     shape_keys = ("batch", "heads", "kv_heads", "seq", "head_dim")
     program_module = "bo_tuner.kernels.triton.attention"
     layout_modules = ("bo_tuner.kernels.attention_tiles",)
+    compiled_dimensions = ("head_dim",)
     space = SearchSpace(_PARAMETERS, _RULES)
 
     def check_shape(self, shape: Shape) -> None:
@@ -234,6 +235,9 @@ class AttentionSpec(KernelSpec):
         smallest = min(block_m for block_m in _PARAMETERS[0].values if isinstance(block_m, int))
         if shape["batch"] * shape["heads"] * ceil_div(shape["seq"], smallest) >= _MAX_BLOCKS:
             raise UserError(f"batch: {shape['batch']} x heads {shape['heads']} makes a grid of 2^31 blocks or more")
+
+    def warps(self, columns: Columns) -> NDArray[np.int64]:
+        return np.full(len(columns["block_m"]), NUM_WARPS, dtype=np.int64)
 
     def flops(self, shape: Shape) -> float:
         """Two products over the lower triangle, its diagonal included."""
@@ -290,8 +294,7 @@ class AttentionSpec(KernelSpec):
         output, score = _accumulators(columns, task)
         wanted, shared = _registers(columns, task), _shared(columns, task).astype(np.float64)
         registers = np.minimum(wanted, cap)
-        n_warps = np.full(len(pool), NUM_WARPS)
-        resident = blocks_per_sm(device, shared, n_warps, registers)
+        resident = blocks_per_sm(device, shared, self.warps(columns), registers)
         blocks = n_tiles * n_packs
         full, last_wave = waves(blocks, device, resident)
         by_sm, last_row = waves(blocks, device, np.ones_like(blocks))

@@ -224,6 +224,7 @@ class GemmSpec(KernelSpec):
     shape_keys = ("M", "N", "K")
     program_module = "bo_tuner.kernels.triton.gemm"
     layout_modules = ("bo_tuner.kernels.gemm_tiles",)
+    compiled_dimensions = ()
     space = SearchSpace(_PARAMETERS, _RULES)
 
     def check_shape(self, shape: Shape) -> None:

@@ -41,6 +41,8 @@ class KernelSpec(ABC):
     program_module: ClassVar[str]
     #: Further modules that decide what the jit source does with a config.
     layout_modules: ClassVar[tuple[str, ...]] = ()
+    #: Dimensions that the compiled kernel depends on; None for all of them.
+    compiled_dimensions: ClassVar[tuple[str, ...] | None] = None
     space: ClassVar[SearchSpace]
     #: Counts the published versions of the space; a recorded table is of one.
     space_version: ClassVar[int] = 1
@@ -68,6 +70,10 @@ class KernelSpec(ABC):
         Ratios to the device (waves, shared memory over the limit, intensity over the ridge), never its raw facts:
         that is what lets a prior cross to a GPU it has not seen.
         """
+
+    def warps(self, columns: Columns) -> NDArray[np.int64]:
+        """Warps a block."""
+        return columns["num_warps"].astype(np.int64)
 
     @abstractmethod
     def draw_shape(self, rng: np.random.Generator) -> dict[str, int]:

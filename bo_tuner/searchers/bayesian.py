@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bo_tuner.acquisition import check_acquisition, choose, score
+from bo_tuner.errors import UserError
 from bo_tuner.searchers.base import SpaceExhausted
 from bo_tuner.space import Config, Pool
 from bo_tuner.study import Distance, Status, Trial
@@ -31,19 +32,31 @@ class BayesianSearcher:
         pool: the task's configs.
         surrogate: trained if it needs to be.
         acquisition: name, see :func:`bo_tuner.acquisition.acquisition_names`.
+        exploration: what the surrogate's standard deviations are multiplied by before the acquisition scores a config;
+            predictions, expected gains and distances are told without it.
         n_random: number of first trials drawn at random.
         seed: of the random trials and of Thompson samples.
 
     Raises:
-        UserError: there is no such acquisition.
+        UserError: there is no such acquisition, or ``exploration`` is not positive.
     """
 
     def __init__(
-        self, pool: Pool, surrogate: Surrogate, acquisition: str = "log_ei", *, n_random: int = 0, seed: int = 0
+        self,
+        pool: Pool,
+        surrogate: Surrogate,
+        acquisition: str = "log_ei",
+        *,
+        exploration: float = 1.0,
+        n_random: int = 0,
+        seed: int = 0,
     ) -> None:
+        if exploration <= 0:
+            raise UserError(f"exploration: {exploration} is not positive")
         self.pool = pool
         self.surrogate = surrogate
         self.acquisition = check_acquisition(acquisition)
+        self.exploration = exploration
         self.seed = seed
         self.trials: list[Trial] = []
         self.tried = np.zeros(len(pool), dtype=bool)
@@ -64,7 +77,7 @@ class BayesianSearcher:
         prior_mean = self.surrogate.prior_mean(self.pool)
         if not self._speeds():
             return self.pool.config(choose(prior_mean, prior_mean, allowed))
-        return self.pool.config(choose(self._scores(self.acquisition), prior_mean, allowed))
+        return self.pool.config(choose(self._scores(self.acquisition, self.exploration), prior_mean, allowed))
 
     def expected_gain(self) -> float:
         """Share of the best time so far that the next trial is expected to save: its expected improvement.
@@ -110,9 +123,9 @@ class BayesianSearcher:
     def _speeds(self) -> list[float]:
         return [-math.log(trial.measurement.time_us) for trial in self.trials if trial.measurement.ok]
 
-    def _scores(self, acquisition: str) -> NDArray[np.float64]:
+    def _scores(self, acquisition: str, exploration: float = 1.0) -> NDArray[np.float64]:
         seed = self.seed * 10_007 + len(self.trials)
-        return score(acquisition, self._fitted(), self._inputs, max(self._speeds()), seed)
+        return score(acquisition, self._fitted(), self._inputs, max(self._speeds()), seed, exploration)
 
     def _fitted(self) -> Any:
         if self._model is None:

@@ -12,10 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bo_tuner.kernels.spec import KernelSpec
 from bo_tuner.space import Config, Pool
 from bo_tuner.study import Trial
-from bo_tuner.surrogates.features import design_matrix
 from bo_tuner.surrogates.meta_gp import MetaGP
 
 Floats = NDArray[np.float64]
@@ -95,9 +93,7 @@ def origin(surrogate: MetaGP, pool: Pool, trials: Sequence[Trial], config: Confi
     return Origin(sources, everything - level - float(of_sources.sum()), level)
 
 
-def feature_differences(
-    surrogate: MetaGP, spec: KernelSpec, pool: Pool, chosen: Config, other: Config
-) -> list[Contribution]:
+def feature_differences(surrogate: MetaGP, pool: Pool, chosen: Config, other: Config) -> list[Contribution]:
     """By which features the prior mean tells two configs apart, largest first; together they make the difference.
 
     The other config's features are exchanged for the chosen one's one after another, in many orders, and each gets its
@@ -105,7 +101,7 @@ def feature_differences(
     the trees' growth, which a checkpoint does not keep, and would fit no other kind of mean. Empty for a prior mean
     that is no function of the features.
     """
-    names, features = design_matrix(spec, pool)
+    names, features = surrogate.design(pool)
     start, end = features[pool.index(other)], features[pool.index(chosen)]
     differing = np.flatnonzero(start != end)
     if not len(differing):

@@ -27,6 +27,7 @@ from bo_tuner.kernels.spec import KernelSpec
 from bo_tuner.space import Config, Pool
 from bo_tuner.storage.alignment import pool_codes, space_fingerprint
 from bo_tuner.storage.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from bo_tuner.storage.compiled import CompiledFacts
 from bo_tuner.storage.schema import device_from_json, device_to_json
 from bo_tuner.storage.tables import TaskTable
 from bo_tuner.study import Trial
@@ -39,7 +40,7 @@ from bo_tuner.surrogates.covariance import (
     ordered_dims,
 )
 from bo_tuner.surrogates.distance import DistanceFactors
-from bo_tuner.surrogates.features import design_matrix
+from bo_tuner.surrogates.features import COMPILED_PREFIX, design_matrix
 from bo_tuner.surrogates.means import mean_kind, mean_names
 from bo_tuner.surrogates.means import mean_options as named_options
 from bo_tuner.surrogates.meta_train import CovarianceOptions, MetaPrior, meta_train
@@ -61,9 +62,8 @@ class MetaGP:
         level_sd: prior standard deviation of the task's level around the first readings; 0 switches the term off.
         calibrate: enlarge the residual variance on a device that is not among the sources by what leaving whole source
             devices out showed.
-        scale: further factor of the residual variance. Residuals have heavier tails than a normal distribution, so more
-            than was found lets a search also look where the prior mean is likely, though not surely, wrong.
         shrinkage: share of the empirical covariance that is kept, the rest goes to its diagonal.
+        compiled: what the compiler says of the configs, as further features of the prior mean.
         mean_options: fields of the kind's options that differ from the default, for example of :class:`TreeOptions`.
         covariance_options: fields of :class:`CovarianceOptions` that differ from the default.
 
@@ -78,8 +78,8 @@ class MetaGP:
         empirical_share: float = 0.5,
         level_sd: float = 0.5,
         calibrate: bool = True,
-        scale: float = 4.0,
         shrinkage: float = 0.9,
+        compiled: CompiledFacts | None = None,
         mean_options: Mapping[str, Any] | None = None,
         covariance_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -88,14 +88,12 @@ class MetaGP:
                 raise UserError(f"{name}: {value} is not between 0 and {high:g}")
         if level_sd < 0:
             raise UserError(f"level_sd: {level_sd} is negative")
-        if scale <= 0:
-            raise UserError(f"scale: {scale} is not positive")
         self.mean = mean
         self.empirical_share = empirical_share
         self.level_sd = level_sd
         self.calibrate = calibrate
-        self.scale = scale
         self.shrinkage = shrinkage
+        self.compiled = compiled
         self.mean_options = named_options(mean, mean_options or {})
         self.covariance_options = CovarianceOptions(**(covariance_options or {}))
         self.spec: KernelSpec | None = None
@@ -112,7 +110,13 @@ class MetaGP:
             UserError: the sources are too few.
         """
         self.prior, left_out = meta_train(
-            sources, spec, mean_kind(self.mean), self.mean_options, self.covariance_options, progress=progress
+            sources,
+            spec,
+            mean_kind(self.mean),
+            self.mean_options,
+            self.covariance_options,
+            compiled=self.compiled,
+            progress=progress,
         )
         self.spec, self._last = spec, None
         self._left_out = [(table.task, mean) for table, mean in zip(sources, left_out, strict=True)]
@@ -156,6 +160,10 @@ class MetaGP:
     def prior_mean(self, pool: Pool) -> NDArray[np.float64]:
         """Prior mean of log(best / time), shape ``[len(pool)]``; configs far behind the best may be told roughly."""
         return self._pool_prior(pool).mean
+
+    def design(self, pool: Pool) -> tuple[list[str], NDArray[np.float64]]:
+        """Names and values of the inputs of the prior mean, ``[d]`` and ``[len(pool), d]``."""
+        return design_matrix(self._trained()[0], pool, self.compiled)
 
     def mean_at(self, pool: Pool, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Exact prior mean of log(best / time), ``[n]``, at rows of a design matrix, ``[n, d]``, or at made-up ones."""
@@ -222,7 +230,7 @@ class MetaGP:
         """
         checkpoint = read_checkpoint(path)
         header, arrays = checkpoint.header, checkpoint.arrays
-        _check_header(path, header, spec)
+        _check_header(path, header, spec, compiled=options.get("compiled") is not None)
         # The first priors had trees or nothing and did not say which.
         kind = header.get("mean", "trees" if checkpoint.texts else "none")
         if kind not in mean_names():
@@ -269,7 +277,7 @@ class MetaGP:
         spec, prior = self._trained()
         if pool.task.kernel != spec.name:
             raise UserError(f"prior: was trained for {spec.name}, not for {pool.task.kernel}")
-        names, features = design_matrix(spec, pool)
+        names, features = self.design(pool)
         if tuple(names) != prior.feature_names:
             raise UserError(f"prior: was trained on other features of {spec.name}, train it again")
         return prior.mean.predict(pool, features, precision)
@@ -291,7 +299,7 @@ class MetaGP:
             empirical=EmpiricalCovariance(torch.as_tensor(factor), as_tensor(rest)),
             mixed=mixed,
             share=self.empirical_share,
-            scale=self.scale * (prior.device_scale if self.calibrate and not known_device else 1.0),
+            scale=prior.device_scale if self.calibrate and not known_device else 1.0,
             level_variance=self.level_sd**2,
         )
 
@@ -363,7 +371,7 @@ def _header(
     }
 
 
-def _check_header(path: Path | str, header: Mapping[str, Any], spec: KernelSpec) -> None:
+def _check_header(path: Path | str, header: Mapping[str, Any], spec: KernelSpec, *, compiled: bool) -> None:
     """Names can stay while what a feature means changes, so the values on one source task are compared too."""
     needed = ("kernel", "space", "feature_names", "probe", "smooth", "devices", "sources")
     missing = [key for key in needed if key not in header]
@@ -373,10 +381,15 @@ def _check_header(path: Path | str, header: Mapping[str, Any], spec: KernelSpec)
         raise UserError(f"{path}: kernel: was trained for {header['kernel']}, not {spec.name}")
     if header["space"] != space_fingerprint(spec):
         raise UserError(f"{path}: space: was trained for another version of {spec.name}'s search space, train it again")
+    of_compiler = any(name.startswith(COMPILED_PREFIX) for name in header["feature_names"])
+    if of_compiler and not compiled:
+        raise UserError(f"{path}: compiled: was trained with what the compiler says; name the folder of that")
+    if compiled and not of_compiler:
+        raise UserError(f"{path}: compiled: was trained without what the compiler says, which it has no use for")
     probe = header["probe"]
     pool = spec.pool(spec.task(probe["shape"], device_from_json(probe["device"])))
     sums = _feature_sums(spec, pool)
-    if list(sums) != header["feature_names"]:
+    if list(sums) != [name for name in header["feature_names"] if not name.startswith(COMPILED_PREFIX)]:
         raise UserError(f"{path}: feature_names: was trained on other features of {spec.name}, train it again")
     for name, value in sums.items():
         if not np.isclose(value, probe["sums"][name], rtol=1e-6, atol=1e-9):
@@ -384,5 +397,6 @@ def _check_header(path: Path | str, header: Mapping[str, Any], spec: KernelSpec)
 
 
 def _feature_sums(spec: KernelSpec, pool: Pool) -> dict[str, float]:
+    """Of what the spec says; what a compiler says may change with its version."""
     names, features = design_matrix(spec, pool)
     return {name: float(total) for name, total in zip(names, features.sum(axis=0), strict=True)}

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bo_tuner.errors import UserError
 from bo_tuner.kernels.spec import KernelSpec
 from bo_tuner.storage.alignment import pool_codes
+from bo_tuner.storage.compiled import CompiledFacts
 from bo_tuner.storage.tables import TaskTable, evenly
 from bo_tuner.surrogates.base import Progress
 from bo_tuner.surrogates.covariance import (
@@ -92,6 +93,7 @@ def meta_train(
     mean_options: Any,
     covariance: CovarianceOptions,
     *,
+    compiled: CompiledFacts | None = None,
     progress: Progress | None = None,
 ) -> tuple[MetaPrior, list[Floats]]:
     """Train a prior.
@@ -102,6 +104,7 @@ def meta_train(
         mean: which kind of prior mean.
         mean_options: how it is fitted, of the kind's own class.
         covariance: how the covariance is fitted.
+        compiled: what the compiler says of the configs, as further features.
         progress: told what is being done.
 
     Returns:
@@ -118,7 +121,7 @@ def meta_train(
             raise UserError(f"sources: {table.task.key} has no correct config")
     if progress is not None:
         progress("features", 0.0)
-    designs = [design_matrix(spec, table.pool) for table in tables]
+    designs = [design_matrix(spec, table.pool, compiled) for table in tables]
     examples = Examples(
         tasks=[table.task for table in tables],
         codes=[pool_codes(table.pool) for table in tables],

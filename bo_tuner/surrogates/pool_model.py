@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import gpytorch
 import numpy as np
 import torch
+from botorch.acquisition.objective import PosteriorTransform
 from botorch.models import SingleTaskGP
 from botorch.posteriors import GPyTorchPosterior
 from gpytorch.distributions import MultivariateNormal
@@ -59,9 +60,9 @@ class RememberedCovariance:
     def with_all(self, a: Tensor) -> Tensor:
         """Covariance of rows ``a`` (``n``) with every row: ``n × N``."""
         rows = a.tolist()
-        new = [row for row in dict.fromkeys(rows) if row not in self._told]
-        if new:
-            self._told |= dict(zip(new, self._covariance.with_all(torch.tensor(new)), strict=True))
+        for row in rows:  # one by one: of several at once, the sums would be rounded otherwise
+            if row not in self._told:
+                self._told[row] = self._covariance.with_all(torch.tensor([row]))[0]
         return torch.stack([self._told[row] for row in rows])
 
     def diagonal(self) -> Tensor:
@@ -148,13 +149,17 @@ class PoolGP(SingleTaskGP):  # type: ignore[misc]
         """Mean and standard deviation of the next reading of a row, y = -log(time); as noisy as those so far."""
         return float(self.pool_mean[row]), float(self.pool_variance[row] + self.reading_variance) ** 0.5
 
-    def posterior(self, X: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def posterior(
+        self, X: Tensor, *args: Any, posterior_transform: PosteriorTransform | None = None, **kwargs: Any
+    ) -> Any:
         """Posterior at ``X``, ``... × q × (1 + d)``."""
         if X.shape[-2] != 1 or args or any(kwargs.values()):
-            return super().posterior(X, *args, **kwargs)
+            return super().posterior(X, *args, posterior_transform=posterior_transform, **kwargs)
         rows = X[..., 0].long()
         # As an operator: of plain matrices, torch would make a Cholesky factor each.
-        return GPyTorchPosterior(MultivariateNormal(self.pool_mean[rows], DiagLinearOperator(self.pool_variance[rows])))
+        found = MultivariateNormal(self.pool_mean[rows], DiagLinearOperator(self.pool_variance[rows]))
+        single = GPyTorchPosterior(found)
+        return single if posterior_transform is None else posterior_transform(single)
 
 
 def pool_inputs(pool: Pool) -> Tensor:

@@ -37,6 +37,23 @@ def test_log_ei_agrees_with_botorch_over_discrete_choices() -> None:
     assert int(candidate[0, 0]) == chosen
 
 
+@pytest.mark.parametrize("name", ["ei", "log_ei", "pi", "ucb", "thompson"])
+def test_exploration_is_a_model_with_wider_deviations(name: str) -> None:
+    model, inputs, best = fitted()
+    wider = fitted()[0]
+    wider.pool_variance = 9.0 * model.pool_variance
+    rows = inputs[:1] if name == "thompson" else inputs  # more rows are sampled jointly, not from `pool_variance`
+    widened = score(name, model, rows, best, exploration=3.0)
+    np.testing.assert_allclose(widened, score(name, wider, rows, best), rtol=1e-9)
+    assert not np.allclose(widened, score(name, model, rows, best))
+
+
+def test_exploration_leaves_the_posterior_mean() -> None:
+    model, inputs, best = fitted()
+    plain, widened = (score("posterior_mean", model, inputs, best, exploration=factor) for factor in (1.0, 3.0))
+    np.testing.assert_array_equal(plain, widened)
+
+
 def test_thompson_depends_on_the_seed() -> None:
     model, inputs, best = fitted()
     assert not np.array_equal(score("thompson", model, inputs, best, 1), score("thompson", model, inputs, best, 2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bo_tuner.evaluators.compiling import CompilePool, CompileResult, compile_build, resource_usage
+from bo_tuner.evaluators.compiling import CompilePool, CompileResult, build_facts, compile_build
 from bo_tuner.kernels import load_kernel
 from bo_tuner.space import Config
 from bo_tuner.study import Status
@@ -66,9 +66,10 @@ def test_what_the_compiler_refuses_is_a_value() -> None:
 
 def test_resources_are_read_without_a_gpu() -> None:
     compiled = compile_build(SPEC.program.build(_configs(1)[0], TASK), (9, 0))
-    usage = resource_usage(compiled.kernel.asm["cubin"])
-    assert 16 <= usage["n_registers"] <= 255
-    assert usage["stack_bytes"] >= 0
+    facts = build_facts(compiled)
+    assert 16 <= facts.n_registers <= 255
+    assert facts.stack_bytes >= 0
+    assert facts.shared_bytes == compiled.shared_bytes
 
 
 @pytest.mark.parametrize("n", [0])

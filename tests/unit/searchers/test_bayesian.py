@@ -88,6 +88,8 @@ def test_feedback_corrects_a_prior_that_is_wrong_here() -> None:
 def test_unknown_acquisition() -> None:
     with pytest.raises(UserError, match="acquisition"):
         BayesianSearcher(POOL, toy_prior(), "best")
+    with pytest.raises(UserError, match="exploration: 0 is not positive"):
+        BayesianSearcher(POOL, toy_prior(), exploration=0)
 
 
 def test_a_config_of_another_pool_is_refused() -> None:

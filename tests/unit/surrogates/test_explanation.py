@@ -49,13 +49,13 @@ def test_where_a_speed_comes_from_adds_up() -> None:
 def test_features_share_the_whole_difference_of_the_prior_mean() -> None:
     mean = toy_prior().mean_at(POOL, design_matrix(SPEC, POOL)[1])
     best, worst = int(np.argmax(mean)), int(np.argmin(mean))
-    found = feature_differences(toy_prior(), SPEC, POOL, POOL.config(best), POOL.config(worst))
+    found = feature_differences(toy_prior(), POOL, POOL.config(best), POOL.config(worst))
     assert sum(one.log_speed for one in found) == pytest.approx(mean[best] - mean[worst])
     sizes = [abs(one.log_speed) for one in found]
     assert sizes == sorted(sizes, reverse=True)
     assert all(one.values[0] != one.values[1] for one in found)
     assert "log_cols" not in {one.name for one in found}
-    assert feature_differences(toy_prior(), SPEC, POOL, POOL.config(best), POOL.config(best)) == []
+    assert feature_differences(toy_prior(), POOL, POOL.config(best), POOL.config(best)) == []
 
 
 def test_an_additive_mean_is_taken_apart_exactly() -> None:
@@ -68,7 +68,7 @@ def test_an_additive_mean_is_taken_apart_exactly() -> None:
             return np.zeros(len(pool))
 
     a, b = POOL.config(0), POOL.config(len(POOL) - 1)
-    for one in feature_differences(Additive(), SPEC, POOL, a, b):
+    for one in feature_differences(Additive(), POOL, a, b):
         ratio = one.log_speed / (one.values[0] - one.values[1])
         assert ratio == pytest.approx(round(ratio))
-    assert feature_differences(Elsewhere(), SPEC, POOL, a, b) == []
+    assert feature_differences(Elsewhere(), POOL, a, b) == []

@@ -75,7 +75,6 @@ def test_repeated_readings_of_a_config_are_one_observation() -> None:
         {"empirical_share": 1.0},
         {"level_sd": 0.0},
         {"calibrate": False},
-        {"scale": 4.0},
         {"shrinkage": 0.0},
     ],
     ids=str,
@@ -203,7 +202,7 @@ def test_features_must_be_finite() -> None:
 
 
 def test_bad_arguments() -> None:
-    for options in ({"empirical_share": 2.0}, {"shrinkage": -1.0}, {"level_sd": -1.0}, {"scale": 0.0}):
+    for options in ({"empirical_share": 2.0}, {"shrinkage": -1.0}, {"level_sd": -1.0}):
         with pytest.raises(UserError, match=next(iter(options))):
             make_surrogate("meta_gp", **options)
     with pytest.raises(UserError, match="mean: True is not one of kernel_regression, mlp, none, trees"):

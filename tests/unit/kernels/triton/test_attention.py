@@ -10,7 +10,7 @@ import json
 import numpy as np
 import pytest
 
-from bo_tuner.evaluators.compiling import compile_build, resource_usage
+from bo_tuner.evaluators.compiling import build_facts, compile_build
 from bo_tuner.kernels.attention import NO_CAP, AttentionSpec
 from bo_tuner.space import Config
 from bo_tuner.task import Device, Task, device_named
@@ -159,7 +159,7 @@ def test_a_cap_on_registers_holds() -> None:
     for cap in (128, NO_CAP):
         compiled = compile_build(SPEC.program.build({**config, "max_registers": cap}, task), (9, 0))
         assert compiled.ok, compiled.message
-        used.append(resource_usage(compiled.kernel.asm["cubin"])["n_registers"])
+        used.append(build_facts(compiled).n_registers)
     assert used[0] <= 128 < used[1]
 
 
