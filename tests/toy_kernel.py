@@ -32,6 +32,7 @@ class ToySpec(KernelSpec):
     name: ClassVar[str] = "toy"
     shape_keys: ClassVar[tuple[str, ...]] = ("rows", "cols")
     program_module: ClassVar[str] = "tests.toy_program"
+    compiled_dimensions: ClassVar[tuple[str, ...] | None] = ()
     space: ClassVar[SearchSpace] = SearchSpace(
         (
             power_of_two("tile", 16, 256),

@@ -53,8 +53,12 @@ def test_a_build_is_told_from_another_as_the_compiler_does(kernel: str) -> None:
 
 
 def test_without_a_word_every_dimension_counts() -> None:
-    facts = CompiledFacts("nowhere", SPEC)
-    assert facts._identity(POOL.config(0), TASK).items() >= TASK.shape.items()
+    class Silent(ToySpec):
+        compiled_dimensions = None
+
+    of_silent = CompiledFacts("nowhere", Silent())._identity(POOL.config(0), TASK)
+    assert of_silent.items() >= TASK.shape.items()
+    assert not CompiledFacts("nowhere", SPEC)._identity(POOL.config(0), TASK).keys() & TASK.shape.keys()
 
 
 def test_what_lacks_is_named_with_the_command_that_adds_it(tmp_path: Path) -> None:

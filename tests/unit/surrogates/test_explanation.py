@@ -59,11 +59,15 @@ def test_features_share_the_whole_difference_of_the_prior_mean() -> None:
 
 
 def test_an_additive_mean_is_taken_apart_exactly() -> None:
-    class Additive(MetaGP):
+    class Untrained(MetaGP):
+        def design(self, pool):  # type: ignore[no-untyped-def]
+            return design_matrix(SPEC, pool)
+
+    class Additive(Untrained):
         def mean_at(self, pool, features):  # type: ignore[no-untyped-def]
             return features @ np.arange(1.0, features.shape[1] + 1)
 
-    class Elsewhere(MetaGP):
+    class Elsewhere(Untrained):
         def mean_at(self, pool, features):  # type: ignore[no-untyped-def]
             return np.zeros(len(pool))
 
