@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from omegaconf import OmegaConf
 
 from bo_tuner.analysis import plots
 from bo_tuner.analysis.curves import mean_curves, trials_to
 from bo_tuner.analysis.tables import markdown
 from bo_tuner.analysis.trust import calibration, worst_tasks
 from bo_tuner.commands.figures import summary_frame
+from bo_tuner.kernels import load_kernel
 from bo_tuner.protocol import REPORTED_TRIALS, summarise
+from bo_tuner.storage.tables import read_tables
+from experiments.noise import noise_table
 
 #: (experiment, kernel, device) → run folder.
 Runs = Mapping[tuple[str, str, str], Path]
@@ -63,6 +67,10 @@ SURENESS = """\
 model its standard deviation is 1 and 95 % are within ±1.96. `distance` is the share of its time that the chosen
 config would save if it were the best of all: what was said after the last trial, and what it was. `bound held` is
 the share of tasks whose distance was within the 95 % bound that was said."""
+NOISE = """\
+A replayed trial sees one recorded reading, so some choices are wrong by its error, however good the search. *Among all
+configs* is a search that has tried everything. *Redrawn* gives every reading a new error, out of those of the same
+task's finalists, and chooses again: mean ± standard deviation over 500 such draws."""
 FAILURES = """\
 The ten tasks with the lowest efficiency after the last trial. `tried` is the best efficiency among the configs that
 were tried. Where it is much higher, noise of the readings chose the wrong one; else the search did not come to a
@@ -106,6 +114,10 @@ def _page(runs: Runs, docs: Path) -> Iterator[str]:
         yield "## How sure it is"
         yield SURENESS
         yield markdown(_sureness({**headline, **crossing})).rstrip()
+    if headline:
+        yield "## What the noise of the readings leaves"
+        yield NOISE
+        yield markdown(_noise(headline)).rstrip()
     for (_, kernel, device), path in headline.items():
         yield f"## Where it fails: {kernel}, {device}"
         yield FAILURES
@@ -185,6 +197,19 @@ def _sureness(runs: Runs) -> pd.DataFrame:
         setting = "unseen shapes" if experiment == HEADLINE else "unseen device"
         rows.append({"setting": setting, "kernel": kernel, "device": device, **calibration(_ours(path))})
     return pd.DataFrame(rows)
+
+
+def _noise(runs: Runs) -> pd.DataFrame:
+    frames = []
+    for (_, kernel, device), path in runs.items():
+        record = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        spec = load_kernel(OmegaConf.load(path / "cfg.yaml").kernel.name)
+        tables = [table for file in record["tables"] for table in read_tables(file, spec)]
+        found = noise_table(tables, _ours(path))
+        found.insert(0, "kernel", kernel)
+        found.insert(1, "device", device)
+        frames.append(found)
+    return pd.concat(frames)
 
 
 def _ours(path: Path) -> pd.DataFrame:

@@ -30,5 +30,16 @@ def test_python_example_is_short_and_runs(monkeypatch: pytest.MonkeyPatch, capsy
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"bo-tuner ([a-z][^`$#\n;]*)", README))))
 def test_commands_are_understood(command: str) -> None:
     words = shlex.split(command.replace("<yours>", "7"))
-    if words[0] in {"tune", "space", "verify", "collect", "check", "shapes", "meta-train", "demo", "explain"}:
+    if words[0] in {
+        "tune",
+        "space",
+        "verify",
+        "collect",
+        "check",
+        "shapes",
+        "meta-train",
+        "demo",
+        "explain",
+        "compile",
+    }:
         assert cli._parse(words).command == words[0]

@@ -36,7 +36,13 @@ def cfg(toy_data: Path, toy_prior_file: Path, tmp_path_factory: pytest.TempPathF
 def test_page_and_plot_are_written_and_nothing_runs_twice(cfg: ReportCfg, monkeypatch: pytest.MonkeyPatch) -> None:
     page = report(cfg)
     text = page.read_text(encoding="utf-8")
-    for title in ("# Results", "## Unseen shapes", "## How sure it is", "## Where it fails: toy_kernel, nvidia_h200"):
+    for title in (
+        "# Results",
+        "## Unseen shapes",
+        "## How sure it is",
+        "## What the noise of the readings leaves",
+        "## Where it fails: toy_kernel, nvidia_h200",
+    ):
         assert f"\n{title}\n" in f"\n{text}"
     assert (page.parent / "results_toy_kernel.png").stat().st_size > 5000
     monkeypatch.setattr("subprocess.run", None)
